@@ -1,0 +1,136 @@
+"""Clusters of a graph: correlation clustering, connected components, cliques.
+
+A graph is a sparse adjacency matrix. It may be directed (a one-sided distance gives such): then the
+pivot's own arrows decide, components take either direction, and cliques need both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from srfca.clustering.partition import Labels, Partition
+from srfca.errors import unknown
+
+Graph = sparse.csr_array
+Order = NDArray[np.int64]
+
+RESTARTS = 10
+
+
+def threshold_graph(distances: NDArray[np.floating] | sparse.sparray, threshold: float) -> Graph:
+    """The graph with an edge where ``distance <= threshold``; in a sparse matrix, absent is far."""
+    if sparse.issparse(distances):
+        edges = sparse.coo_array(distances)
+        near = (edges.data <= threshold) & (edges.row != edges.col)
+        ones = np.ones(int(near.sum()), dtype=np.int64)
+        return sparse.csr_array((ones, (edges.row[near], edges.col[near])), shape=edges.shape)
+    near = np.asarray(distances) <= threshold
+    np.fill_diagonal(near, False)
+    return sparse.csr_array(near.astype(np.int64))
+
+
+def pivot(graph: Graph, order: Order) -> Labels:
+    """Correlation clustering by pivots (Ailon, Charikar, Newman, 2008).
+
+    The first vertex of ``order`` that is still free takes its free neighbours along. A random order
+    costs at most three times the optimum in expectation. Only the rows of the pivots are read.
+    """
+    labels = np.full(graph.shape[0], -1, dtype=np.int64)
+    for vertex in order:
+        if labels[vertex] < 0:
+            near = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
+            labels[near[labels[near] < 0]] = vertex
+            labels[vertex] = vertex
+    return labels
+
+
+def disagreements(graph: Graph, labels: Labels) -> float:
+    """Pairs that the graph joins and the labels part, or the other way round.
+
+    In a directed graph each direction of a pair counts for half.
+    """
+    source = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
+    inside = int((labels[source] == labels[graph.indices]).sum())
+    sizes = np.unique(labels, return_counts=True)[1]
+    return float((graph.nnz - inside) + (sizes * (sizes - 1)).sum() - inside) / 2
+
+
+def improve(graph: Graph, labels: Labels) -> Labels:
+    """Move single vertices while that lowers the disagreements.
+
+    A vertex with ``e`` edges into a cluster of ``s`` other vertices agrees with it to ``2e - s``; a
+    cluster of its own is worth 0.
+    """
+    both = sparse.csr_array(graph + graph.T)
+    labels = np.unique(labels, return_inverse=True)[1]
+    count = len(labels)
+    sizes = np.bincount(labels, minlength=count + 1)
+    moved = True
+    while moved:
+        moved = False
+        for vertex in range(count):
+            span = slice(both.indptr[vertex], both.indptr[vertex + 1])
+            edges = np.bincount(
+                labels[both.indices[span]], weights=both.data[span], minlength=count + 1
+            )
+            own = labels[vertex]
+            sizes[own] -= 1
+            gain = edges - sizes
+            best = int(gain.argmax())
+            if gain[best] > gain[own]:
+                labels[vertex] = own = best
+                moved = True
+            sizes[own] += 1
+    return labels
+
+
+def correlation(graph: Graph, seed: int = 0, restarts: int = RESTARTS) -> Labels:
+    """Correlation clustering: the best of several random pivot orders, improved by local moves."""
+    rng = np.random.default_rng(seed)
+    orders = (rng.permutation(graph.shape[0]) for _ in range(restarts))
+    found = [improve(graph, pivot(graph, order)) for order in orders]
+    return min(found, key=lambda labels: disagreements(graph, labels))
+
+
+def components(graph: Graph) -> Labels:
+    """Connected components."""
+    return np.asarray(
+        sparse.csgraph.connected_components(graph, directed=True, connection="weak")[1],
+        dtype=np.int64,
+    )
+
+
+def cliques(graph: Graph) -> Labels:
+    """Disjoint cliques, taken greedily: each grows from the free vertex of highest degree."""
+    mutual = (graph.multiply(graph.T)).toarray() > 0
+    labels = np.full(len(mutual), -1, dtype=np.int64)
+    by_degree = np.argsort(-mutual.sum(axis=1), kind="stable")
+    for vertex in by_degree:
+        if labels[vertex] >= 0:
+            continue
+        candidates = mutual[vertex] & (labels < 0)
+        labels[vertex] = vertex
+        for other in by_degree:
+            if candidates[other]:
+                labels[other] = vertex
+                candidates &= mutual[other]
+    return labels
+
+
+GRAPH_CLUSTERINGS = ("correlation", "components", "cliques")
+
+
+def cluster_graph(
+    graph: Graph, method: str = "correlation", seed: int = 0, restarts: int = RESTARTS
+) -> Partition:
+    """Clusters of a graph by one of ``GRAPH_CLUSTERINGS``."""
+    match method:
+        case "correlation":
+            return Partition(correlation(graph, seed, restarts))
+        case "components":
+            return Partition(components(graph))
+        case "cliques":
+            return Partition(cliques(graph))
+    raise unknown("graph clustering", method, GRAPH_CLUSTERINGS)

@@ -1,0 +1,156 @@
+"""The seam between methods and clients: a federation is whoever holds the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from srfca.errors import require, unknown
+from srfca.random import Key
+
+Split = Literal["train", "validation", "test"]
+Tick = Callable[[int], None]
+"""Called with the number of local steps that have been done since the last call."""
+
+
+def silent(steps: int) -> None:
+    """A tick that tells nobody."""
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: (1.0 + cos(pi * done)) / 2,
+    "step": lambda done: 0.1 ** ((done >= 0.5) + (done >= 0.75)),
+}
+"""What the rate is multiplied by when this part of the training is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """How a client trains.
+
+    Args:
+        steps: T, the steps of a whole training.
+        local_steps: Steps of a client between two aggregations.
+        batch_size: Samples of a step, or None for all of them.
+        optimizer: ``sgd`` or ``adam``.
+        lr: The rate.
+        momentum: Of SGD.
+        weight_decay: L2 penalty, added to the gradient.
+        schedule: ``constant``, ``linear`` or ``cosine`` to zero, or ``step`` (a tenth at 1/2 and 3/4).
+        prox: mu of the proximal term ``mu/2 |w - start|^2`` (FedProx).
+        clip: Largest norm of a step's gradient, or None.
+        keep_state: Keep each client's optimiser state from round to round of one training.
+        resample: Train on a bootstrap sample of the client's data, another one for each purpose.
+    """
+
+    steps: int = 250
+    local_steps: int = 5
+    batch_size: int | None = 50
+    optimizer: str = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    prox: float = 0.0
+    clip: float | None = None
+    keep_state: bool = False
+    resample: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
+        require(self.local_steps >= 1, f"local_steps must be at least 1, not {self.local_steps}")
+        require(
+            self.batch_size is None or self.batch_size >= 1,
+            f"batch_size must be at least 1, or None for all samples, not {self.batch_size}",
+        )
+        if self.optimizer not in ("sgd", "adam"):
+            raise unknown("optimizer", self.optimizer, ["sgd", "adam"])
+        if self.schedule not in SCHEDULES:
+            raise unknown("schedule", self.schedule, SCHEDULES)
+        require(self.lr > 0, f"lr must be positive, not {self.lr}")
+        require(0 <= self.momentum < 1, f"momentum must be in [0, 1), not {self.momentum}")
+        require(
+            self.momentum == 0 or self.optimizer == "sgd",
+            f"momentum={self.momentum} is for sgd, but the optimizer is {self.optimizer}",
+        )
+        for name in ("weight_decay", "prox"):
+            value = getattr(self, name)
+            require(value >= 0, f"{name} must not be negative, but is {value}")
+        require(self.clip is None or self.clip > 0, f"clip must be positive, not {self.clip}")
+
+    @property
+    def rounds(self) -> int:
+        """Aggregations of a whole training."""
+        return -(-self.steps // self.local_steps)
+
+    def span(self, round: int) -> range:
+        """The steps that are done in a round; the last round may be shorter."""
+        start = round * self.local_steps
+        return range(start, min(start + self.local_steps, self.steps))
+
+    def rate(self, step: int) -> float:
+        """The rate at a step of the whole training."""
+        return self.lr * SCHEDULES[self.schedule](step / self.steps)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How each client's own model does on its own data."""
+
+    loss: Tensor
+    """``[c]``"""
+    accuracy: Tensor | None
+    """``[c]``, a fraction; None where the targets are not classes."""
+    n: Tensor
+    """``[c]`` number of samples"""
+
+
+class Federation(Protocol):
+    """Whoever holds the clients' data. Methods see nothing else of the clients.
+
+    Clients are named by their place in ``clients``; ``c`` below is the number of those asked for,
+    P the length of a row.
+    """
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """Stable ids, in order: m of them."""
+        ...
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` training samples of each client."""
+        ...
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        """What the clients hold: ``train``, and perhaps ``validation`` and ``test``."""
+        ...
+
+    def initial(self, seed: int) -> Tensor:
+        """``[P]`` w0, the common start."""
+        ...
+
+    def fit(
+        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+    ) -> Tensor:
+        """``[c, P]`` each client trains from its row of ``starts`` through ``work.span(key.round)``."""
+        ...
+
+    def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
+        """``[c, P]`` each client's gradient at its row, over all of its training samples."""
+        ...
+
+    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+        """``[k, c]`` mean loss per sample of every model on every client's data."""
+        ...
+
+    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
+        """Loss and accuracy of each client's own row ``[c, P]`` on its own data."""
+        ...

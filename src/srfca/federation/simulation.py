@@ -1,0 +1,376 @@
+"""All clients on one machine, trained in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from srfca.data.clients import ClientData, Samples, hold_out
+from srfca.errors import InputError, require
+from srfca.federation.base import Scores, Split, Tick, Work, silent
+from srfca.federation.local import Kept, State, gradient, over_models, train
+from srfca.federation.loss import Loss, loss_named
+from srfca.federation.traits import check_labels, traits_of
+from srfca.models.rows import Layout
+from srfca.random import Key, batches, client_words, integers, streams
+
+_CACHE = 24 * 2**20
+"""Bytes of rows, gradients and moments that a block may take on a CPU, so that they stay in cache."""
+_ACTIVATIONS = 2**24
+"""Numbers that the layers may put out in one pass."""
+
+
+class Simulation:
+    """A federation of simulated clients.
+
+    Args:
+        data: What the clients hold.
+        model: A callable that makes the module (w0 then follows from the seed), or a module, whose
+            own weights are then w0.
+        loss: ``auto``, ``cross_entropy``, ``squared_error``, or a callable from outputs and targets
+            to one loss per sample.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
+        block_size: Clients that are trained at once; None lets the engine choose. The result does
+            not depend on it.
+        validation: The fraction of each client's training samples that is held out.
+        seed: Decides which ones.
+
+    >>> from srfca import data, models
+    >>> fed = Simulation(data.rotated_digits(clients=8), models.mlp(64, 32, 10))
+    >>> fed
+    Simulation(8 clients, 162 samples each for training, P = 2410, cpu, batched)
+    >>> w = fed.fit(fed.initial(0).repeat(8, 1), range(8), Work(steps=5), Key(0, "demo"))
+    >>> w.shape, fed.losses(w, range(8)).shape
+    (torch.Size([8, 2410]), torch.Size([8, 8]))
+    """
+
+    def __init__(
+        self,
+        data: ClientData,
+        model: nn.Module | Callable[[], nn.Module],
+        *,
+        loss: str | Loss = "auto",
+        device: str | torch.device = "auto",
+        block_size: int | None = None,
+        validation: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        require(
+            block_size is None or block_size >= 1, f"block_size must be at least 1, not {block_size}"
+        )
+        self.data = data
+        self.device = _device(device)
+        self._model = model
+        self._module = self._make(seed=0).to(self.device)
+        self._layout = Layout.of(self._module)
+        require(bool(self._layout.parameters), "the model has no parameters to train")
+        self._loss = loss_named(loss, data.train.y)
+        kept, held_out = hold_out(data, validation, seed)
+        parts: dict[Split, Samples | None] = {
+            "train": kept,
+            "validation": held_out if validation > 0 else None,
+            "test": data.test,
+        }
+        self._samples = {
+            split: part.to(self.device, self._layout.dtype)
+            for split, part in parts.items()
+            if part is not None
+        }
+        train = self._samples["train"]
+        self.traits = traits_of(self._module, self._loss, train.x, train.y)
+        for part in self._samples.values():
+            check_labels(
+                self._module, self._loss, train.x, part.y, list(data.clients), part.sizes
+            )
+        self._block_size = block_size if self.traits.batchable else 1
+        self._words = client_words(data.clients).to(self.device)
+        self._kept: dict[int, Kept] = {}
+        self._kept_for: tuple[int, str] | None = None
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        low, high = int(sizes.min()), int(sizes.max())
+        each = f"{low}" if low == high else f"{low} to {high}"
+        how = "batched" if self.traits.batchable else "one by one"
+        return (
+            f"Simulation({len(self.clients)} clients, {each} samples each for training, "
+            f"P = {self._layout.length}, {self.device}, {how})"
+        )
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """Stable ids, in order."""
+        return self.data.clients
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` training samples of each client, without the validation samples."""
+        return self._samples["train"].sizes
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        """What the clients hold."""
+        return tuple(self._samples)
+
+    def initial(self, seed: int) -> Tensor:
+        """``[P]`` w0."""
+        return self._layout.row(self._make(seed)).to(self.device)
+
+    def module(self, row: Tensor) -> nn.Module:
+        """A row ``[P]`` as a module of its own."""
+        return self._layout.load(row, self._make(seed=0).to(self.device)).eval()
+
+    def fit(
+        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+    ) -> Tensor:
+        """``[c, P]`` each client trains from its row of ``starts``."""
+        who = self._check(starts, clients)
+        span = work.span(key.round)
+        training = (key.seed, key.purpose)
+        if key.round == 0 or self._kept_for != training:
+            self._kept, self._kept_for = {}, training
+        sizes = self.sizes[who]
+        batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
+        rows = torch.empty_like(starts)
+        for block in self._blocks(who, batch):
+            rows[block] = self._fit(starts[block], who[block], batch[block], work, span, key, tick)
+        return rows
+
+    def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
+        """``[c, P]`` each client's gradient at its row, over all of its training samples."""
+        require(
+            not self.traits.updates_buffers,
+            "gradients do not carry this model's buffers (BatchNorm): aggregate models instead",
+        )
+        who = self._check(at, clients)
+        sizes = self.sizes[who]
+        self._module.train()
+        rows = torch.zeros_like(at)
+        for block in self._blocks(who, sizes):
+            state = self._layout.unstack(at[block].clone())
+            for name in self._layout.parameters:
+                state[name] = state[name].detach().contiguous().requires_grad_()
+            share = sizes[block].to(at.dtype).reciprocal()
+            gradient(
+                self._module,
+                self._layout,
+                self._loss,
+                state,
+                (
+                    (x, y, inside * share.unsqueeze(-1))
+                    for x, y, inside in self._padded(who[block], "train")
+                ),
+            )
+            zero = {name: torch.zeros_like(t) for name, t in state.items()}
+            found = {
+                n: state[n].grad for n in self._layout.parameters if state[n].grad is not None
+            }
+            rows[block] = self._layout.stack(zero | found)
+        return rows
+
+    @torch.no_grad()
+    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+        """``[k, c]`` mean loss per sample of every model on every client's data."""
+        who = self._indices(clients)
+        samples = self._split(split)
+        self._module.eval()
+        owner, index = _spread(samples, who)
+        sums = torch.zeros(len(models), len(who), dtype=torch.float64, device=self.device)
+        size = self._block(len(models), batch=1)
+
+        def one(state: State, x: Tensor, y: Tensor) -> Tensor:
+            return self._loss(functional_call(self._module, state, (x,)), y)
+
+        for rows in torch.arange(len(models), device=self.device).split(size):
+            state = self._layout.unstack(models[rows].to(self.device))
+            for part in torch.arange(len(index), device=self.device).split(
+                self._pass(len(rows))
+            ):
+                x, y = samples.x[index[part]], samples.y[index[part]]
+                if len(rows) == 1:
+                    found = one({name: t[0] for name, t in state.items()}, x, y).unsqueeze(0)
+                else:
+                    found = torch.as_tensor(vmap(one, in_dims=(0, None, None))(state, x, y))
+                sums[rows] = sums[rows].index_add(1, owner[part], found.double())
+        return (sums / samples.sizes[who]).to(models.dtype)
+
+    @torch.no_grad()
+    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
+        """Loss and accuracy of each client's own row ``[c, P]`` on its own data."""
+        who = self._check(models, clients)
+        samples = self._split(split)
+        self._module.eval()
+        sums = torch.zeros(2, len(who), dtype=torch.float64, device=self.device)
+        classes = not samples.y.is_floating_point()
+
+        def one(state: State, x: Tensor, y: Tensor) -> Tensor:
+            outputs = functional_call(self._module, state, (x,))
+            losses = self._loss(outputs, y)
+            if not classes:
+                return torch.stack([losses, torch.zeros_like(losses)])
+            right = (outputs.argmax(1) == y).to(losses.dtype)
+            return torch.stack([losses, right.flatten(1).mean(1) if right.ndim > 1 else right])
+
+        for block in self._blocks(who, samples.sizes[who]):
+            state = self._layout.unstack(models[block])
+            for x, y, inside in self._padded(who[block], split):
+                found = over_models(one, state, x, y)  # [c, 2, n]
+                sums[:, block] += (found * inside.unsqueeze(1)).double().sum(-1).T
+        n = samples.sizes[who]
+        loss, accuracy = sums / n
+        return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
+
+    def _fit(
+        self,
+        starts: Tensor,
+        who: Tensor,
+        batch: Tensor,
+        work: Work,
+        span: range,
+        key: Key,
+        tick: Tick,
+    ) -> Tensor:
+        """Train one block of clients."""
+        samples = self._samples["train"]
+        sizes, offsets = samples.sizes[who], samples.offsets[who]
+        widest = int(batch.max())
+        stream = streams(key, self._words[who])
+        index = batches(stream, sizes, widest, len(span))  # [c, steps, b]
+        if work.resample:
+            boot = streams(Key(key.seed, f"{key.purpose}/resample"), self._words[who])
+            drawn = integers(boot, int(sizes.max()), sizes)
+            index = drawn.gather(1, index.flatten(1)).view(index.shape)
+        index = index + offsets.view(-1, 1, 1)
+        inside = torch.arange(widest, device=self.device) < batch.unsqueeze(-1)
+        share = inside.to(starts.dtype) / batch.unsqueeze(-1)
+
+        def take(step: int) -> tuple[Tensor, Tensor, Tensor]:
+            at = index[:, step]
+            return samples.x[at], samples.y[at], share
+
+        kept = [self._kept.get(int(client)) for client in who] if work.keep_state else [None]
+        with torch.random.fork_rng(enabled=not self.traits.batchable):
+            if not self.traits.batchable:
+                torch.manual_seed(int(stream[0]))
+            rows, state = train(
+                self._module,
+                self._layout,
+                self._loss,
+                starts,
+                work,
+                span,
+                take,
+                _together([k for k in kept if k is not None]),
+                tick,
+            )
+        if state is not None:
+            for place, client in enumerate(who.tolist()):
+                moments = {name: m[place] for name, m in state.moments.items()}
+                self._kept[client] = Kept(state.steps, moments)
+        return rows
+
+    def _blocks(self, who: Tensor, batch: Tensor) -> Iterator[Tensor]:
+        """Places in ``who`` that are worked on together: alike in batch and in kept steps."""
+        steps = torch.tensor(
+            [self._kept[c].steps if c in self._kept else 0 for c in who.tolist()],
+            device=who.device,
+        )
+        exact = torch.stack([steps, batch if self.traits.mixes_samples else steps], dim=1)
+        for kind in exact.unique(dim=0):
+            places = (exact == kind).all(1).nonzero().squeeze(1)
+            places = places[batch[places].argsort(stable=True)]
+            yield from places.split(self._block(len(places), int(batch[places].max())))
+
+    def _block(self, count: int, batch: int) -> int:
+        """How many clients are worked on at once."""
+        if self._block_size is not None:
+            return self._block_size
+        row = 4 * self._layout.length * self._layout.dtype.itemsize
+        if self.device.type == "cpu":
+            return max(1, _CACHE // row)
+        free, _ = torch.cuda.mem_get_info(self.device)
+        live = row + 4 * batch * self.traits.activations * self._layout.dtype.itemsize
+        return max(1, min(count, int(0.5 * free) // live))
+
+    def _pass(self, models: int) -> int:
+        """How many samples go through ``models`` models at once."""
+        budget = _ACTIVATIONS * (1 if self.device.type == "cpu" else 16)
+        return max(1, budget // (self.traits.activations * models))
+
+    def _padded(self, who: Tensor, split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """All samples of some clients, ``[c, n, ...]`` at a time, and which of them are real."""
+        samples = self._samples[split]
+        sizes, offsets = samples.sizes[who], samples.offsets[who]
+        places = torch.arange(int(sizes.max()), device=self.device)
+        whole = self._module.training and self.traits.mixes_samples
+        for place in [places] if whole else places.split(self._pass(len(who))):
+            inside = place < sizes.unsqueeze(-1)
+            at = torch.minimum(place, sizes.unsqueeze(-1) - 1) + offsets.unsqueeze(-1)
+            yield samples.x[at], samples.y[at], inside.to(self._layout.dtype)
+
+    def _split(self, split: Split) -> Samples:
+        if split not in self._samples:
+            held = ", ".join(self._samples)
+            raise InputError(f"the clients of this federation have no {split} data: only {held}")
+        return self._samples[split]
+
+    def _check(self, rows: Tensor, clients: Sequence[int]) -> Tensor:
+        who = self._indices(clients)
+        expected = (len(who), self._layout.length)
+        require(
+            tuple(rows.shape) == expected,
+            f"{len(who)} clients need rows of shape {expected}, not {tuple(rows.shape)}",
+        )
+        return who
+
+    def _indices(self, clients: Sequence[int]) -> Tensor:
+        who = torch.as_tensor(list(clients), dtype=torch.int64)
+        require(
+            bool(((who >= 0) & (who < len(self.clients))).all()),
+            f"clients are numbered 0 to {len(self.clients) - 1}",
+        )
+        return who.to(self.device)
+
+    def _make(self, seed: int) -> nn.Module:
+        if isinstance(self._model, nn.Module):
+            return _copy(self._model)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return self._model()
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    from copy import deepcopy
+
+    return deepcopy(module)
+
+
+def _device(name: str | torch.device) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {str(name)!r} is not there: {error}") from error
+    return device
+
+
+def _spread(samples: Samples, who: Tensor) -> tuple[Tensor, Tensor]:
+    """For every sample of some clients: whose it is (a place in ``who``), and where it lies."""
+    sizes = samples.sizes[who]
+    owner = torch.arange(len(who), device=who.device).repeat_interleave(sizes)
+    start = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    place = torch.arange(len(owner), device=who.device) - start
+    return owner, samples.offsets[who].repeat_interleave(sizes) + place
+
+
+def _together(kept: list[Kept]) -> Kept | None:
+    """The kept states of a block's clients as one."""
+    if not kept:
+        return None
+    names = kept[0].moments
+    return Kept(kept[0].steps, {n: torch.stack([k.moments[n] for k in kept]) for n in names})

@@ -1,0 +1,74 @@
+"""Questions that the clients' held-out data answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from srfca.clustering.partition import Partition
+from srfca.errors import require
+from srfca.federation.base import Federation
+
+_PARTNERS = 5
+
+
+def interchangeable(
+    losses: NDArray[np.float64], partition: Partition, level: float = 0.01
+) -> NDArray[np.bool_]:
+    """Which clusters' models do equally well on each other's clients: ``[k, k]``.
+
+    ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much worse off
+    clients are with the other cluster's model, averaged over both sides, has mean 0 if the two
+    clusters are parts of one, however good either model is. A one-sided t-test over the clients
+    tells whether it is more than that.
+    """
+    from scipy.stats import t
+
+    count = partition.num_clusters
+    same = np.eye(count, dtype=bool)
+    for a in range(count):
+        for b in range(a):
+            in_a, in_b = partition.members(a), partition.members(b)
+            worse = [
+                losses[b, in_a] - losses[a, in_a],
+                losses[a, in_b] - losses[b, in_b],
+            ]
+            excess = (worse[0].mean() + worse[1].mean()) / 2
+            freedom = len(in_a) + len(in_b) - 2
+            if freedom > 0:
+                pooled = sum(((each - each.mean()) ** 2).sum() for each in worse) / freedom
+                error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
+                limit = error * t.ppf(1 - level, freedom)
+            else:
+                limit = 0.0
+            same[a, b] = same[b, a] = excess <= limit
+    return same
+
+
+def transfer(federation: Federation, w0: Tensor, w: Tensor) -> float:
+    """How much of what a client learns alone it would have got from another client's model.
+
+    The ratio of two gains over w0 in held-out loss, averaged over the clients: that of a few other
+    clients' models, and that of the client's own. 1 if clients are alike, 0 or less if nothing
+    that one learns is of use to another. 1 too if nobody learns anything alone.
+    """
+    every = range(len(federation.clients))
+
+    def held_out(models: Tensor) -> float:
+        return float(federation.scores(models, every, "validation").loss.mean())
+
+    start = held_out(w0.expand(len(w), -1))
+    own = start - held_out(w)
+    shifts = range(1, min(_PARTNERS, len(w) - 1) + 1)
+    others = start - float(np.mean([held_out(torch.roll(w, shift, 0)) for shift in shifts]))
+    return others / own if own > 0 else 1.0
+
+
+def require_validation(federation: Federation, why: str) -> None:
+    """Refuse a federation without held-out data."""
+    require(
+        "validation" in federation.splits,
+        f"{why} needs held-out data, but this federation has no validation split",
+    )

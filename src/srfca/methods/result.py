@@ -1,0 +1,202 @@
+"""What a method returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from srfca._version import __version__
+from srfca.clustering.partition import Partition
+from srfca.errors import InputError, require
+from srfca.federation.base import Federation
+from srfca.files import replace_file, writable_folder
+
+FORMAT = 1
+REACH = 4.0
+"""Standard deviations above its clients' mean loss at which a cluster ends."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run, as it left things."""
+
+    name: str
+    labels: tuple[int, ...]
+    """Cluster of each client, -1 for one left out."""
+    seconds: float
+    loss: float | None = None
+    """Mean over the clients of the loss of their model on their validation data."""
+    accuracy: float | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What the stage decided and why: the threshold, its candidates, what was joined, ..."""
+    distances: np.ndarray | None = None
+    """``[m, m]`` between the clients' own models, of ONE_SHOT."""
+
+    @property
+    def partition(self) -> Partition:
+        """The labels as a partition."""
+        return Partition(self.labels)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Where new clients belong."""
+
+    labels: np.ndarray
+    """``[c]`` cluster of each, -1 where none fits."""
+    losses: Tensor
+    """``[k, c]`` loss of each cluster's model on each new client's data."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model for every client: client i has ``models[labels[i]]``."""
+
+    method: str
+    parameters: Mapping[str, Any]
+    seed: int
+    clients: tuple[str, ...]
+    labels: np.ndarray
+    """``[m]``"""
+    models: Tensor
+    """``[k, P]``"""
+    history: tuple[Stage, ...] = ()
+    clustered: bool = True
+    """Whether the labels are an answer of the method, rather than its premise (Local, Global)."""
+    reach: Tensor | None = None
+    """``[k]`` the loss beyond which a client does not belong to a cluster."""
+
+    @property
+    def partition(self) -> Partition:
+        """The labels as a partition."""
+        return Partition(self.labels)
+
+    @property
+    def client_models(self) -> Tensor:
+        """``[m, P]`` each client's own model."""
+        return self.models[torch.as_tensor(self.labels)]
+
+    def __repr__(self) -> str:
+        count = len(self.models)
+        return f"Result({self.method}, {len(self.clients)} clients, {count} models, seed {self.seed})"
+
+    def summary(self) -> str:
+        """A few lines to read: the clusters, and how each stage left them."""
+        lines = [f"{self.method}, seed {self.seed}: {len(self.clients)} clients"]
+        if self.clustered:
+            sizes = ", ".join(str(size) for size in self.partition.sizes)
+            lines[0] += f" in {len(self.models)} cluster{'s' * (len(self.models) != 1)} of {sizes}"
+        width = max((len(stage.name) for stage in self.history), default=0)
+        for stage in self.history:
+            found = stage.partition
+            text = f"  {stage.name:<{width}}  {found.num_clusters:>4} clusters"
+            text += f", {len(found.left_out)} left out" if len(found.left_out) else ""
+            text += f", validation loss {stage.loss:.4g}" if stage.loss is not None else ""
+            text += f", accuracy {stage.accuracy:.1%}" if stage.accuracy is not None else ""
+            lines.append(f"{text}, {stage.seconds:.1f} s")
+        return "\n".join(lines)
+
+    def assign(self, newcomers: Federation) -> Assignment:
+        """Place the clients of another federation of the same model by their loss on their data.
+
+        A client whose loss is beyond the reach of the nearest cluster is told so by -1: the mean
+        loss of that cluster's own clients on their validation data, and 4 standard deviations.
+        """
+        require(self.clustered, f"{self.method} has no clusters to assign clients to")
+        losses = newcomers.losses(self.models, range(len(newcomers.clients))).cpu()
+        labels = losses.argmin(0)
+        if self.reach is not None:
+            best = losses.gather(0, labels.unsqueeze(0))[0]
+            labels = torch.where(best <= self.reach[labels], labels, -1)
+        return Assignment(labels.numpy(), losses)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``result.json`` and ``tensors.safetensors``; each appears whole or not at all."""
+        folder = writable_folder(Path(folder))
+        tensors = {"models": self.models.detach().cpu().contiguous()}
+        if self.reach is not None:
+            tensors["reach"] = self.reach
+        history = []
+        for place, stage in enumerate(self.history):
+            if stage.distances is not None:
+                tensors[f"distances/{place}"] = torch.as_tensor(stage.distances)
+            entry = {"name": stage.name, "labels": stage.labels, "seconds": stage.seconds}
+            entry |= {"loss": stage.loss, "accuracy": stage.accuracy, "notes": dict(stage.notes)}
+            history.append(entry)
+        packed = save(tensors)
+        content = {
+            "format": FORMAT,
+            "tensors_sha256": sha256(packed).hexdigest(),
+            "srfca": __version__,
+            "method": self.method,
+            "parameters": dict(self.parameters),
+            "seed": self.seed,
+            "clustered": self.clustered,
+            "clients": list(self.clients),
+            "labels": self.labels.tolist(),
+            "history": history,
+        }
+        replace_file(folder / "tensors.safetensors", packed)
+        replace_file(folder / "result.json", (json.dumps(content, indent=1) + "\n").encode())
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Result:
+        """Read what ``save`` wrote."""
+        folder = Path(folder)
+        try:
+            content = json.loads((folder / "result.json").read_bytes())
+            packed = (folder / "tensors.safetensors").read_bytes()
+        except OSError as error:
+            raise InputError(f"{folder} holds no result: {error}") from error
+        except ValueError as error:
+            raise InputError(f"{folder / 'result.json'} is damaged: {error}") from error
+        require(
+            content.get("format") == FORMAT,
+            f"{folder}: format {content.get('format')} is not the {FORMAT} that this version reads",
+        )
+        require(
+            sha256(packed).hexdigest() == content["tensors_sha256"],
+            f"{folder / 'tensors.safetensors'} is damaged, or of another run than result.json",
+        )
+        tensors = load(packed)
+        history = tuple(
+            Stage(
+                **{**entry, "labels": tuple(entry["labels"])},
+                distances=None if (d := tensors.get(f"distances/{place}")) is None else d.numpy(),
+            )
+            for place, entry in enumerate(content["history"])
+        )
+        return cls(
+            method=content["method"],
+            parameters=content["parameters"],
+            seed=content["seed"],
+            clients=tuple(content["clients"]),
+            labels=np.asarray(content["labels"]),
+            models=tensors["models"],
+            history=history,
+            clustered=content["clustered"],
+            reach=tensors.get("reach"),
+        )
+
+
+def reach(federation: Federation, models: Tensor, partition: Partition) -> Tensor | None:
+    """``[k]`` the loss beyond which a client does not belong to a cluster, from held-out data.
+
+    The mean over the cluster's clients of their loss, and ``REACH`` standard deviations. None if
+    the federation holds nothing out.
+    """
+    if "validation" not in federation.splits:
+        return None
+    losses = federation.losses(models, range(len(federation.clients)), "validation").cpu()
+    of_clusters = [losses[c, torch.as_tensor(members)] for c, members in enumerate(partition)]
+    return torch.stack([own.mean() + REACH * own.std(correction=0) for own in of_clusters])

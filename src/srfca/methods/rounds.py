@@ -1,0 +1,129 @@
+"""Federated training inside clusters: the rounds that all methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srfca import aggregation
+from srfca.clustering.partition import Partition
+from srfca.errors import InputError
+from srfca.federation.base import Federation, Tick, Work, silent
+from srfca.random import Key, client_words, streams
+
+Aggregate = Callable[[Tensor, Tensor], Tensor]
+"""From the rows ``[J, P]`` of a cluster's clients and their sizes ``[J]`` to one row ``[P]``."""
+
+
+def weighted_mean(rows: Tensor, sizes: Tensor) -> Tensor:
+    """FedAvg's mean, weighted by the clients' samples."""
+    return aggregation.mean(rows, sizes)
+
+
+def federated_training(
+    federation: Federation,
+    models: Tensor,
+    partition: Partition,
+    work: Work,
+    aggregate: Aggregate,
+    *,
+    seed: int,
+    purpose: str,
+    participation: float = 1.0,
+    project: Callable[[Tensor], Tensor] = lambda rows: rows,
+    tick: Tick = silent,
+) -> Tensor:
+    """Train one model for each cluster from ``models`` ``[k, P]``: ``[k, P]``.
+
+    Each round, the clients that take part do their local steps from their cluster's model, and
+    their rows are aggregated.
+    """
+    for number in range(work.rounds):
+        key = Key(seed, purpose, number)
+        who = participants(federation, partition, participation, key)
+        labels = torch.as_tensor(partition.labels[who], device=models.device)
+        rows = federation.fit(models[labels], who.tolist(), work, key, tick)
+        models = project(aggregate_clusters(federation, rows, who, partition, aggregate))
+        check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
+    return models
+
+
+def federated_gradients(
+    federation: Federation,
+    models: Tensor,
+    partition: Partition,
+    steps: int,
+    lr: float,
+    aggregate: Aggregate,
+    *,
+    seed: int,
+    purpose: str,
+    participation: float = 1.0,
+    project: Callable[[Tensor], Tensor] = lambda rows: rows,
+    tick: Tick = silent,
+) -> Tensor:
+    """The same with the clients' whole gradients, the server taking the steps."""
+    for number in range(steps):
+        who = participants(federation, partition, participation, Key(seed, purpose, number))
+        labels = torch.as_tensor(partition.labels[who], device=models.device)
+        rows = federation.gradients(models[labels], who.tolist())
+        step = aggregate_clusters(federation, rows, who, partition, aggregate)
+        models = project(models - lr * step)
+        check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
+        tick(len(who))
+    return models
+
+
+def participants(
+    federation: Federation, partition: Partition, participation: float, key: Key
+) -> np.ndarray:
+    """The clients of a round, in order: that fraction of each cluster, rounded up."""
+    placed = np.flatnonzero(partition.labels >= 0)
+    if participation >= 1:
+        return placed
+    lots = streams(key, client_words(federation.clients)).numpy()
+    chosen = []
+    for members in partition:
+        count = int(np.ceil(participation * len(members) - 1e-9))
+        chosen.append(members[np.argsort(lots[members], kind="stable")[:count]])
+    return np.sort(np.concatenate(chosen))
+
+
+def aggregate_clusters(
+    federation: Federation,
+    rows: Tensor,
+    who: np.ndarray,
+    partition: Partition,
+    aggregate: Aggregate,
+) -> Tensor:
+    """One row for each cluster from its clients' rows: ``[k, P]``."""
+    labels = torch.as_tensor(partition.labels[who], device=rows.device)
+    sizes = federation.sizes[torch.as_tensor(who, device=federation.sizes.device)].to(rows.device)
+    of_cluster = (labels == c for c in range(partition.num_clusters))
+    return torch.stack([aggregate(rows[mine], sizes[mine]) for mine in of_cluster])
+
+
+def local_training(
+    federation: Federation, w0: Tensor, work: Work, key: Key, tick: Tick = silent
+) -> Tensor:
+    """Every client trains alone from the common start w0 through all of the steps: ``[m, P]``."""
+    count = len(federation.clients)
+    alone = replace(work, local_steps=work.steps)
+    rows = federation.fit(w0.expand(count, -1), range(count), alone, key, tick)
+    return check_finite(rows, [f"client {c!r}" for c in federation.clients], "local training")
+
+
+def check_finite(rows: Tensor, names: list[str], what: str) -> Tensor:
+    """The rows, unless training has diverged: then an error that says for whom."""
+    bad = (~torch.isfinite(rows).all(1)).nonzero().flatten().tolist()
+    if bad:
+        others = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        raise InputError(
+            f"{what} diverged for {names[bad[0]]}{others}: "
+            "the model has become infinite or NaN; lower lr, or set clip"
+        )
+    return rows

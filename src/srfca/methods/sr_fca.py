@@ -1,0 +1,355 @@
+"""SR-FCA: Successive Refine Federated Clustering Algorithm.
+
+Harshvardhan, Avishek Ghosh, Arya Mazumdar: An Improved Federated Clustering Algorithm with
+Model-based Clustering. Transactions on Machine Learning Research, 02/2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srfca.aggregation import trim_count, trimmed_mean
+from srfca.clustering.graph import GRAPH_CLUSTERINGS, cluster_graph, threshold_graph
+from srfca.clustering.partition import Partition
+from srfca.clustering.threshold import Choice, check_distances, check_threshold, choose
+from srfca.distances import Distance, Side, distance_named
+from srfca.errors import InputError, require, unknown
+from srfca.federation.base import Federation, Tick, Work, silent
+from srfca.methods.held_out import interchangeable, require_validation, transfer
+from srfca.methods.result import Result, reach
+from srfca.methods.rounds import (
+    federated_gradients,
+    federated_training,
+    local_training,
+    weighted_mean,
+)
+from srfca.methods.run import Monitor, Recorder
+from srfca.random import Key
+
+ALIKE = 0.5
+"""Transfer from which clients among whom no groups are seen are called alike."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A partition and the model of each of its clusters, always in step: ``models`` is [k, P]."""
+
+    partition: Partition
+    models: Tensor
+
+    @classmethod
+    def of(cls, labels: np.ndarray, models: Tensor) -> Clusters:
+        """From labels that number the models, or are -1; a model without clients disappears."""
+        partition = Partition(labels)
+        return cls(partition, models[[int(labels[members[0]]) for members in partition]])
+
+    @property
+    def client_models(self) -> Tensor:
+        """``[c, P]`` the model of each client that is in a cluster, in order."""
+        labels = self.partition.labels
+        return self.models[torch.as_tensor(labels[labels >= 0], device=self.models.device)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SRFCA:
+    """SR-FCA: find the clusters of a federation, and a model for each.
+
+    Args:
+        threshold: lambda of ONE_SHOT: ``auto``, a number, or a quantile of the distances ("30%").
+        merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models do
+            equally well on their clients' held-out data. None is the lambda of ONE_SHOT.
+        min_size: t, the least number of clients of a cluster.
+        refine_steps: R, how often REFINE is done.
+        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
+            a function of two sides.
+        graph: ``correlation``, ``components`` or ``cliques``.
+        trim: beta of the trimmed mean, in [0, 1/2).
+        aggregate: What clients send in TrimmedMeanGD: ``models`` after some local steps, or whole
+            ``gradients``.
+        server_lr: eta of the server's step when gradients are sent; None is the rate of ``work``.
+        diameter: TrimmedMeanGD keeps its models in the ball of this diameter around w0, if given.
+        participation: The fraction of each cluster's clients that take part in a round.
+        resample: Train the clients' own models anew, on resampled data, before each REFINE.
+        final_steps: Steps of a last federated training inside the clusters, with a plain mean.
+        final_prox: Its proximal term: 0 is FedAvg, more is FedProx.
+        work: How clients train.
+
+    >>> from srfca import Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(clients=20, rotations=2), models.mlp(64, 32, 10))
+    >>> work = Work(steps=60, batch_size=10, lr=0.5)
+    >>> result = SRFCA(work=work, refine_steps=1).fit(fed, seed=0)
+    >>> result.partition == fed.data.truth
+    True
+    """
+
+    threshold: float | str = "auto"
+    merge_threshold: float | str | None = None
+    min_size: int = 2
+    refine_steps: int = 2
+    distance: str | Distance = "cross_loss"
+    graph: str = "correlation"
+    trim: float = 0.1
+    aggregate: str = "models"
+    server_lr: float | None = None
+    diameter: float | None = None
+    participation: float = 1.0
+    resample: bool = False
+    final_steps: int = 0
+    final_prox: float = 0.0
+    work: Work = field(default_factory=Work)
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold, "threshold")
+        if self.merge_threshold is not None:
+            check_threshold(self.merge_threshold, "merge_threshold")
+            require(
+                not str(self.merge_threshold).endswith("%"),
+                "merge_threshold must be a number or 'auto': clusters are too few for a quantile",
+            )
+        require(self.min_size >= 1, f"min_size must be at least 1, not {self.min_size}")
+        require(
+            self.refine_steps >= 0, f"refine_steps must not be negative, but is {self.refine_steps}"
+        )
+        distance_named(self.distance)
+        if self.graph not in GRAPH_CLUSTERINGS:
+            raise unknown("graph clustering", self.graph, GRAPH_CLUSTERINGS)
+        trim_count(1, self.trim)
+        if self.aggregate not in ("models", "gradients"):
+            raise unknown("aggregate", self.aggregate, ["models", "gradients"])
+        for name in ("server_lr", "diameter"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} must be positive, not {value}")
+        require(
+            0 < self.participation <= 1,
+            f"participation must be in (0, 1], not {self.participation}",
+        )
+        for name in ("final_steps", "final_prox"):
+            value = getattr(self, name)
+            require(value >= 0, f"{name} must not be negative, but is {value}")
+
+    def fit(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None) -> Result:
+        """Find the clusters and their models."""
+        return sr_fca(self, federation, seed, monitor)
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters, as they are saved with a result."""
+        name = self.distance if isinstance(self.distance, str) else str(self.distance)
+        return asdict(replace(self, distance="l2")) | {"distance": name}
+
+
+def sr_fca(
+    options: SRFCA, federation: Federation, seed: int = 0, monitor: Monitor | None = None
+) -> Result:
+    """ONE_SHOT, then REFINE R times, then a last training inside the clusters if asked for."""
+    m, steps = len(federation.clients), options.work.steps
+    require(m >= 2, f"clustering needs at least two clients, but there is {m}")
+    require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
+    run = Recorder(federation, monitor)
+    w0 = federation.initial(seed)
+
+    with run.stage("ONE_SHOT", m * steps) as tick:
+        w = local_training(federation, w0, options.work, Key(seed, "one_shot"), tick)
+        own = Side.clients(federation, w)
+        partition, choice, distances = one_shot(options, own, w0, seed)
+    run.record("ONE_SHOT", partition, w, distances, _notes(choice))
+
+    if partition.num_clusters == m:
+        clusters = Clusters(partition, w)
+    else:
+        clusters = Clusters(partition, w0.expand(partition.num_clusters, -1))
+        for r in range(1, options.refine_steps + 1):
+            if options.resample:
+                with run.stage(f"RESAMPLE {r}", m * steps) as tick:
+                    again = replace(options.work, resample=True)
+                    w = local_training(federation, w0, again, Key(seed, f"resample {r}"), tick)
+                    own = Side.clients(federation, w)
+            clusters = refine(options, own, w0, clusters, choice, seed, r, run)
+        if options.refine_steps == 0:
+            clusters = trimmed_mean_gd(options, federation, w0, clusters.partition, seed, 0, run)
+        clusters = place(options, own, clusters, run)
+
+    if options.final_steps:
+        clusters = final_training(options, federation, clusters, seed, run)
+    return Result(
+        method="SR-FCA",
+        parameters=options.parameters(),
+        seed=seed,
+        clients=tuple(federation.clients),
+        labels=clusters.partition.labels,
+        models=clusters.models,
+        history=tuple(run.history),
+        reach=reach(federation, clusters.models, clusters.partition),
+    )
+
+
+def one_shot(
+    options: SRFCA, own: Side, w0: Tensor, seed: int
+) -> tuple[Partition, Choice, np.ndarray]:
+    """ONE_SHOT(lambda, t): edges where dist(w_i, w_j) <= lambda, clusters of at least t clients.
+
+    Where no threshold shows groups, the clients are one cluster if what one learns serves another,
+    and else every client is a cluster of its own.
+    """
+    m = len(own.models)
+    distances = distance_named(options.distance)(own, own)
+    check_distances(distances)
+    choice = choose(distances, options.threshold, options.min_size, seed)
+    if choice.graph is None:
+        require_validation(own.federation, "threshold='auto'")
+        gain = transfer(own.federation, w0, own.models)
+        alike = gain >= ALIKE
+        verdict = "one cluster" if alike else "every client is a cluster of its own"
+        choice = replace(
+            choice, why=f"{choice.why}; {gain:.0%} of what a client learns serves others: {verdict}"
+        )
+        return Partition(np.zeros(m, dtype=np.int64) if alike else range(m)), choice, distances
+    partition = cluster_graph(choice.graph, options.graph, seed).keep(options.min_size)
+    if partition.num_clusters == 0:
+        raise InputError(
+            f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
+            f"threshold {choice.threshold:.4g}: distances are between "
+            f"{distances[~np.eye(m, dtype=bool)].min():.4g} and {distances.max():.4g}"
+        )
+    return partition, choice, distances
+
+
+def refine(
+    options: SRFCA,
+    own: Side,
+    w0: Tensor,
+    clusters: Clusters,
+    choice: Choice,
+    seed: int,
+    r: int,
+    run: Recorder,
+) -> Clusters:
+    """REFINE: TrimmedMeanGD, RECLUSTER, MERGE."""
+    clusters = trimmed_mean_gd(options, own.federation, w0, clusters.partition, seed, r, run)
+    clusters = recluster(options, own, clusters)
+    run.record(f"RECLUSTER {r}", clusters.partition, clusters.client_models)
+    clusters, joined = merge(options, own.federation, clusters, choice, seed)
+    run.record(f"MERGE {r}", clusters.partition, clusters.client_models, notes={"joined": joined})
+    return clusters
+
+
+def trimmed_mean_gd(
+    options: SRFCA,
+    federation: Federation,
+    w0: Tensor,
+    partition: Partition,
+    seed: int,
+    r: int,
+    run: Recorder,
+) -> Clusters:
+    """TrimmedMeanGD(beta): every cluster trains from w0, its clients' trimmed mean at each step."""
+
+    def aggregate(rows: Tensor, sizes: Tensor) -> Tensor:
+        return trimmed_mean(rows, options.trim)
+
+    def project(models: Tensor) -> Tensor:
+        return models if options.diameter is None else onto_ball(models, w0, options.diameter)
+
+    starts = w0.expand(partition.num_clusters, -1)
+    purpose, share = f"refine {r}", options.participation
+    taking_part = sum(int(np.ceil(share * size - 1e-9)) for size in partition.sizes)
+    with run.stage(f"TRIMMED_MEAN_GD {r}", taking_part * options.work.steps) as tick:
+        if options.aggregate == "gradients":
+            models = federated_gradients(
+                federation, starts, partition, options.work.steps,
+                options.server_lr or options.work.lr, aggregate,
+                seed=seed, purpose=purpose, participation=share, project=project, tick=tick,
+            )  # fmt: skip
+        else:
+            models = federated_training(
+                federation, starts, partition, options.work, aggregate,
+                seed=seed, purpose=purpose, participation=share, project=project, tick=tick,
+            )  # fmt: skip
+    clusters = Clusters(partition, models)
+    run.record(f"TRIMMED_MEAN_GD {r}", partition, clusters.client_models)
+    return clusters
+
+
+def recluster(options: SRFCA, own: Side, clusters: Clusters) -> Clusters:
+    """RECLUSTER: every client goes to argmin_c dist(w_i, omega_c), the lowest c on a tie."""
+    theirs = Side.clusters(own.federation, clusters.models, clusters.partition)
+    nearest = distance_named(options.distance)(own, theirs).argmin(axis=1)
+    return Clusters.of(nearest, clusters.models)
+
+
+def merge(
+    options: SRFCA, federation: Federation, clusters: Clusters, choice: Choice, seed: int
+) -> tuple[Clusters, list[list[int]]]:
+    """MERGE(lambda, t): join clusters whose models are near, average their models, keep t clients.
+
+    Clusters left with fewer than t clients are dissolved, unless all are. Also returns which
+    clusters were joined.
+    """
+    before = clusters.partition
+    threshold = options.merge_threshold
+    if threshold is None:
+        threshold = "auto" if options.threshold == "auto" else choice.threshold
+    if threshold == "auto":
+        require_validation(federation, "merge_threshold='auto'")
+        every = range(len(federation.clients))
+        losses = federation.losses(clusters.models, every, "validation").cpu().double().numpy()
+        graph = threshold_graph(~interchangeable(losses, before), 0)
+    else:
+        side = Side.clusters(federation, clusters.models, before)
+        graph = threshold_graph(distance_named(options.distance)(side, side), float(threshold))
+    joined = cluster_graph(graph, options.graph, seed)
+    labels = np.where(before.labels >= 0, joined.labels[before.labels], -1)
+    models = torch.stack([clusters.models[together.tolist()].mean(0) for together in joined])
+    large = np.bincount(labels[labels >= 0]) >= options.min_size
+    if large.any():
+        labels = np.where(large[labels], labels, -1)
+    groups = [together.tolist() for together in joined if len(together) > 1]
+    return Clusters.of(labels, models), groups
+
+
+def place(options: SRFCA, own: Side, clusters: Clusters, run: Recorder) -> Clusters:
+    """Send the clients that are in no cluster to the nearest one."""
+    labels = clusters.partition.labels
+    if (labels >= 0).all():
+        return clusters
+    theirs = Side.clusters(own.federation, clusters.models, clusters.partition)
+    nearest = distance_named(options.distance)(own, theirs).argmin(axis=1)
+    clusters = Clusters.of(np.where(labels < 0, nearest, labels), clusters.models)
+    run.record("PLACE", clusters.partition, clusters.client_models)
+    return clusters
+
+
+def final_training(
+    options: SRFCA, federation: Federation, clusters: Clusters, seed: int, run: Recorder
+) -> Clusters:
+    """FedAvg or FedProx inside each cluster, from its model."""
+    work = replace(options.work, steps=options.final_steps, prox=options.final_prox)
+    m = len(federation.clients)
+    with run.stage("FINAL", int(np.ceil(options.participation * m)) * work.steps) as tick:
+        models = federated_training(
+            federation, clusters.models, clusters.partition, work, weighted_mean,
+            seed=seed, purpose="final", participation=options.participation, tick=tick,
+        )  # fmt: skip
+    clusters = Clusters(clusters.partition, models)
+    run.record("FINAL", clusters.partition, clusters.client_models)
+    return clusters
+
+
+def onto_ball(models: Tensor, centre: Tensor, diameter: float) -> Tensor:
+    """The nearest points of the ball of this diameter around ``centre``: [k, P]."""
+    away = models - centre
+    norm = away.norm(dim=1, keepdim=True).clamp(min=torch.finfo(models.dtype).tiny)
+    return centre + away * (diameter / 2 / norm).clamp(max=1.0)
+
+
+def _notes(choice: Choice) -> dict[str, Any]:
+    return {
+        "metric": choice.metric,
+        "threshold": choice.threshold,
+        "why": choice.why,
+        "candidates": [asdict(candidate) for candidate in choice.candidates],
+    }

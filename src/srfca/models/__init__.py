@@ -1,0 +1,10 @@
+"""Models. What srfca calls a model is anything that makes a ``torch.nn.Module`` when called.
+
+``mlp(784, 200, 10)`` is one; so is any class or function of no arguments. The seed then decides the
+common start w0. An ``nn.Module`` itself is taken as a start that is already chosen (a warm start).
+"""
+
+from srfca.models.dense import MLP, Linear, linear, mlp
+from srfca.models.rows import Layout
+
+__all__ = ["MLP", "Layout", "Linear", "linear", "mlp"]
