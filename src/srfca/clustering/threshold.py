@@ -146,7 +146,7 @@ def _automatic(distances: Matrix, min_size: int, seed: int) -> Choice:
     clear = [pair for pair in looked if pair[0].unexplained <= CLEAR]
     if not clear:
         least_left = min((c.unexplained for c in candidates), default=1.0)
-        why = f"no clear groups: every threshold leaves {least_left:.0%} or more unexplained"
+        why = f"no groups: at every threshold {least_left:.0%} or more of the graph is no clusters"
         return Choice("distance", None, None, why, candidates)
     clean = [
         pair
@@ -157,7 +157,10 @@ def _automatic(distances: Matrix, min_size: int, seed: int) -> Choice:
         clean or clear,
         key=lambda pair: (-pair[0].clusters if clean else 0, pair[0].unexplained),
     )
-    why = f"{best.clusters} groups leave {best.disagreeing:.1%} of the {best.metric}s unexplained"
+    why = (
+        f"at {best.metric} {best.threshold:.4g} the graph is {best.clusters} clusters "
+        f"but for {best.disagreeing:.1%}"
+    )
     return Choice(best.metric, best.threshold, graph, why, candidates)
 
 

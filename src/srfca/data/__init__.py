@@ -4,4 +4,7 @@ from srfca.data.clients import ClientData, Samples
 from srfca.data.digits import rotated_digits
 from srfca.data.synthetic import synthetic
 
-__all__ = ["ClientData", "Samples", "rotated_digits", "synthetic"]
+DATA_SETS = {"rotated_digits": rotated_digits, "synthetic": synthetic}
+"""Data sets by the names that experiments use."""
+
+__all__ = ["DATA_SETS", "ClientData", "Samples", "rotated_digits", "synthetic"]

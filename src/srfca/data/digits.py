@@ -18,7 +18,8 @@ def rotated_digits(*, clients: int = 40, rotations: int = 4, seed: int = 0) -> C
 
     require(rotations in (1, 2, 4), f"rotations must be 1, 2 or 4, not {rotations}")
     require(
-        rotations <= clients <= 300, f"clients must be in {rotations} (rotations)..300, not {clients}"
+        rotations <= clients <= 300,
+        f"clients must be at least {rotations} (rotations) and at most 300, not {clients}",
     )
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)

@@ -25,7 +25,8 @@ def synthetic(
     for name, value in (("clients", clients), ("samples", samples), ("dimension", dimension)):
         require(value >= 1, f"{name} must be at least 1, not {value}")
     require(
-        1 <= clusters <= clients, f"clusters must be in 1..{clients} (clients), not {clusters}"
+        1 <= clusters <= clients,
+        f"clusters must be at least 1 and at most {clients} (clients), not {clusters}",
     )
     require(noise >= 0, f"noise must not be negative, but is {noise}")
     rng = np.random.default_rng([seed, clients, dimension])

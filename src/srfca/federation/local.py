@@ -129,7 +129,7 @@ def _add_proximal(parameters: list[Tensor], anchors: list[Tensor], prox: float) 
 def _clip(parameters: list[Tensor], largest: float) -> None:
     """Scale each client's gradient to a norm of at most ``largest``."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    squares = torch.stack([g.flatten(1).square().sum(1) for g in gradients])
+    squares = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients])
     scale = (largest / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
     for g in gradients:
         g.mul_(scale.view(-1, *[1] * (g.ndim - 1)))
@@ -141,7 +141,7 @@ def _keep(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> Kept:
     steps = max((int(entry["step"]) for entry in entries if "step" in entry), default=1)
     names = [name for name, t in entries[0].items() if t is not None and name != "step"]
     return Kept(
-        steps, {name: torch.cat([e[name].flatten(1) for e in entries], dim=1) for name in names}
+        steps, {name: torch.cat([e[name].reshape(len(e[name]), -1) for e in entries], dim=1) for name in names}
     )
 
 

@@ -83,7 +83,7 @@ class Result:
     @property
     def client_models(self) -> Tensor:
         """``[m, P]`` each client's own model."""
-        return self.models[torch.as_tensor(self.labels)]
+        return self.models[torch.tensor(self.labels, device=self.models.device)]
 
     def __repr__(self) -> str:
         count = len(self.models)

@@ -45,7 +45,7 @@ def federated_training(
     for number in range(work.rounds):
         key = Key(seed, purpose, number)
         who = participants(federation, partition, participation, key)
-        labels = torch.as_tensor(partition.labels[who], device=models.device)
+        labels = torch.tensor(partition.labels[who], device=models.device)
         rows = federation.fit(models[labels], who.tolist(), work, key, tick)
         models = project(aggregate_clusters(federation, rows, who, partition, aggregate))
         check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
@@ -69,7 +69,7 @@ def federated_gradients(
     """The same with the clients' whole gradients, the server taking the steps."""
     for number in range(steps):
         who = participants(federation, partition, participation, Key(seed, purpose, number))
-        labels = torch.as_tensor(partition.labels[who], device=models.device)
+        labels = torch.tensor(partition.labels[who], device=models.device)
         rows = federation.gradients(models[labels], who.tolist())
         step = aggregate_clusters(federation, rows, who, partition, aggregate)
         models = project(models - lr * step)
@@ -101,8 +101,8 @@ def aggregate_clusters(
     aggregate: Aggregate,
 ) -> Tensor:
     """One row for each cluster from its clients' rows: ``[k, P]``."""
-    labels = torch.as_tensor(partition.labels[who], device=rows.device)
-    sizes = federation.sizes[torch.as_tensor(who, device=federation.sizes.device)].to(rows.device)
+    labels = torch.tensor(partition.labels[who], device=rows.device)
+    sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
     of_cluster = (labels == c for c in range(partition.num_clusters))
     return torch.stack([aggregate(rows[mine], sizes[mine]) for mine in of_cluster])
 

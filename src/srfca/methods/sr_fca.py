@@ -52,7 +52,7 @@ class Clusters:
     def client_models(self) -> Tensor:
         """``[c, P]`` the model of each client that is in a cluster, in order."""
         labels = self.partition.labels
-        return self.models[torch.as_tensor(labels[labels >= 0], device=self.models.device)]
+        return self.models[torch.tensor(labels[labels >= 0], device=self.models.device)]
 
 
 @dataclass(frozen=True, kw_only=True)

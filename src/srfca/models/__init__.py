@@ -7,4 +7,7 @@ common start w0. An ``nn.Module`` itself is taken as a start that is already cho
 from srfca.models.dense import MLP, Linear, linear, mlp
 from srfca.models.rows import Layout
 
-__all__ = ["MLP", "Layout", "Linear", "linear", "mlp"]
+MODELS = {"linear": Linear, "mlp": MLP}
+"""Models by the names that experiments use."""
+
+__all__ = ["MLP", "MODELS", "Layout", "Linear", "linear", "mlp"]

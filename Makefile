@@ -1,0 +1,39 @@
+# make demo and make test do all of their own set-up in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint types check clean
+
+demo: .venv/installed  ## SR-FCA, Global and Local on rotated digits
+	$(BIN)/srfca compare rotated-digits
+
+test: .venv/installed-dev  ## all tests, with coverage
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+
+check: lint types test  ## what CI runs
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "srfca needs Python 3.11 to 3.13: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# torch comes first and pinned: whatever asks for it later then takes what is there.
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --constraint constraints.txt torch
+	$(PIP) --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(PIP) --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,5 @@
+"""``python -m srfca``."""
+
+from srfca.cli import main
+
+main()

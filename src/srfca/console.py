@@ -1,0 +1,148 @@
+"""What the command line shows: progress on standard error, tables on standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from srfca.experiments.config import Experiment
+    from srfca.experiments.runner import Outcome
+    from srfca.federation.base import Tick
+
+NAMES = {"sr-fca": "SR-FCA", "global": "Global", "local": "Local"}
+
+Row = Mapping[str, Any]
+
+
+def show(content: Table | str, style: str | None = None) -> None:
+    """Print to standard output: styled in a terminal, plain and unwrapped when piped."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(content, style=style)
+    elif isinstance(content, str):
+        print(content)
+    else:
+        plain = Console(width=200, color_system=None)
+        with plain.capture() as captured:
+            plain.print(content)
+        lines = (line.rstrip() for line in captured.get().splitlines())
+        print("\n".join(line for line in lines if line), end="\n\n")
+
+
+class Bars:
+    """A monitor that draws a bar for each stage; nothing unless standard error is a terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.prefix = ""
+
+    @contextmanager
+    def stage(self, name: str, steps: int) -> Iterator[Tick]:
+        """Show a stage while it lasts."""
+        with Progress(
+            TextColumn("{task.description:<32}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        ) as progress:
+            task = progress.add_task(f"{self.prefix}{name}", total=steps or None)
+            yield lambda done: progress.advance(task, done)
+
+
+def experiments_table(experiments: Sequence[Experiment]) -> Table:
+    """What ``srfca list`` shows."""
+    table = _table("experiment", "clusters", "what it is")
+    for experiment in experiments:
+        table.add_row(experiment.name, experiment.clusters, experiment.description)
+    return table
+
+
+def stages_table(outcome: Outcome) -> Table:
+    """How each stage of a run left things."""
+    table = _table("stage", "clusters", "left out", "validation loss", "accuracy", "seconds")
+    for stage in outcome.result.history:
+        partition = stage.partition
+        table.add_row(
+            stage.name,
+            str(partition.num_clusters),
+            str(len(partition.left_out)),
+            _figure(stage.loss, "{:.4g}"),
+            _figure(stage.accuracy, "{:.1%}"),
+            f"{stage.seconds:.1f}",
+        )
+    return table
+
+
+def results_table(rows: Sequence[Row]) -> Table:
+    """Methods side by side: mean, and standard deviation over the seeds if there are several."""
+    columns = {
+        "num_clusters": ("clusters", "{:.3g}"),
+        "misclustering": ("misclustered", "{:.1%}"),
+        "ari": ("ARI", "{:.3f}"),
+        "accuracy": ("test accuracy", "{:.2%}"),
+        "loss": ("test loss", "{:.4g}"),
+        "distance_to_optimum": ("to optimum", "{:.3g}"),
+        "seconds": ("seconds", "{:.1f}"),
+    }
+    shown = [key for key in columns if any(row[key] is not None for row in rows)]
+    table = _table("method", *(columns[key][0] for key in shown))
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method]
+        cells = [_spread([row[key] for row in mine], columns[key][1]) for key in shown]
+        table.add_row(NAMES[method], *cells)
+    return table
+
+
+def verdict(outcome: Outcome) -> str:
+    """One sentence on what was found."""
+    partition = outcome.result.partition
+    sizes = ", ".join(str(size) for size in partition.sizes)
+    text = f"Found {partition.num_clusters} cluster{'s' * (partition.num_clusters != 1)} of {sizes}"
+    text += " clients without being told how many there are"
+    truth = outcome.federation.data.truth
+    if truth is None:
+        return text + "."
+    if partition == truth:
+        return text + ": exactly the true ones."
+    wrong = partition.misclustering(truth)
+    return text + f": the truth is {truth.num_clusters}, {wrong:.1%} of the clients are misplaced."
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.MARKDOWN)
+    for place, column in enumerate(columns):
+        text = column in ("what it is", "stage", "experiment", "method") or place == 0
+        table.add_column(column, justify="left" if text else "right", no_wrap=not text)
+    return table
+
+
+def _figure(value: float | None, pattern: str) -> str:
+    return "-" if value is None else pattern.format(value)
+
+
+def _spread(values: Sequence[float | None], pattern: str) -> str:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return "-"
+    centre = pattern.format(mean(numbers))
+    return centre if len(numbers) < 2 else f"{centre} ± {pattern.format(stdev(numbers))}"

@@ -1,0 +1,179 @@
+"""Experiments as they are written down: TOML presets, checked against what they configure."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib.resources import files
+from inspect import signature
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from srfca.errors import InputError, require, unknown
+
+METHODS = {"sr-fca": "SRFCA", "global": "Global", "local": "Local"}
+"""Methods by the names of the command line."""
+_SECTIONS = ("data", "model", "federation", "work", *METHODS)
+_FREE = {"federation": ("loss", "validation", "block_size")}
+"""The parameters of a federation that an experiment may set; the rest are the run's."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Data, a model and the parameters of every method."""
+
+    name: str
+    description: str
+    clusters: str
+    """The true number of clusters, for people to read."""
+    sections: Mapping[str, Mapping[str, Any]]
+
+    def set(self, assignments: Iterable[str]) -> Experiment:
+        """The same with ``key=value`` applied in turn; ``section.key`` where one name is in several.
+
+        A bare key is set in every section that knows it.
+        """
+        sections = {name: dict(section) for name, section in self.sections.items()}
+        for assignment in assignments:
+            key, equals, text = assignment.partition("=")
+            require(bool(equals), f"--set takes key=value, not {assignment!r}")
+            section, _, name = key.strip().rpartition(".")
+            known = {part: _annotations(part, sections) for part in _SECTIONS}
+            homes = [p for p in _SECTIONS if name in known[p] and section in ("", p)]
+            if not homes:
+                raise _unknown_key(key.strip(), known)
+            for home in homes:
+                sections[home][name] = parse(text.strip(), known[home][name], key.strip())
+        return replace(self, sections=sections)
+
+    def callable(self, section: str) -> Callable[..., Any]:
+        """What a section configures."""
+        return _callable(section, self.sections)
+
+    def arguments(self, section: str) -> dict[str, Any]:
+        """The arguments of a section, without the name of what it configures."""
+        return {key: value for key, value in self.sections[section].items() if key != "name"}
+
+
+def names() -> list[str]:
+    """All presets."""
+    presets = files("srfca.experiments") / "presets"
+    return sorted(p.name.removesuffix(".toml") for p in presets.iterdir() if p.name[-5:] == ".toml")
+
+
+def read(name: str) -> Experiment:
+    """A preset by its name, as it is written."""
+    if name not in names():
+        raise unknown("experiment", name, names())
+    text = (files("srfca.experiments") / "presets" / f"{name}.toml").read_text("utf-8")
+    content = tomllib.loads(text)
+    sections = {part: content.get(part, {}) for part in _SECTIONS}
+    return Experiment(name, content["description"], content["clusters"], sections)
+
+
+def load(name: str) -> Experiment:
+    """A preset by its name, checked."""
+    experiment = read(name)
+    sections = {part: dict(section) for part, section in experiment.sections.items()}
+    for part, section in sections.items():
+        known = _annotations(part, sections)
+        for key, value in section.items():
+            if key == "name" and part in ("data", "model"):
+                continue
+            if key not in known:
+                raise _unknown_key(f"{part}.{key}", {part: known})
+            section[key] = parse(value, known[key], f"{part}.{key}")
+    return replace(experiment, sections=sections)
+
+
+def parse(value: Any, annotation: Any, name: str) -> Any:
+    """A value from TOML or from the command line as what an annotation asks for.
+
+    >>> parse("0.5", float | str, "threshold"), parse("auto", float | str, "threshold")
+    (0.5, 'auto')
+    >>> parse("64,32", tuple[int, ...], "hidden"), parse("none", int | None, "batch_size")
+    ((64, 32), None)
+    """
+    for kind in _kinds(annotation):
+        try:
+            return _as(value, kind)
+        except (ValueError, TypeError):
+            continue
+    wanted = " or ".join(dict.fromkeys(_KIND_NAMES[kind] for kind in _kinds(annotation)))
+    raise InputError(f"{name} must be {wanted}, not {value!r}")
+
+
+_KIND_NAMES = {
+    NoneType: "'none'",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    tuple: "a list of whole numbers",
+}
+
+
+def _kinds(annotation: Any) -> list[type]:
+    """The plain types of an annotation, the strictest first."""
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else [annotation]
+    kinds = {get_origin(part) or part for part in parts}
+    return [kind for kind in _KIND_NAMES if kind in kinds]
+
+
+def _as(value: Any, kind: type) -> Any:
+    text = value.strip().lower() if isinstance(value, str) else None
+    if kind is NoneType:
+        if text != "none":
+            raise ValueError
+        return None
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        return {"true": True, "false": False}[text] if text in ("true", "false") else _refuse()
+    if isinstance(value, bool):
+        return _refuse()
+    if kind is tuple:
+        items = text.strip("[]()").split(",") if text is not None else value
+        return tuple(int(item) for item in items if str(item).strip())
+    if kind is int:
+        return int(text) if text is not None else value if isinstance(value, int) else _refuse()
+    if kind is float:
+        return float(value)
+    return str(value)
+
+
+def _refuse() -> Any:
+    raise ValueError
+
+
+def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callable[..., Any]:
+    from srfca import data, federation, methods, models
+
+    match section:
+        case "data":
+            return data.DATA_SETS[sections["data"]["name"]]
+        case "model":
+            return models.MODELS[sections["model"]["name"]]
+        case "federation":
+            return federation.Simulation
+        case "work":
+            return federation.Work
+    return getattr(methods, METHODS[section])  # type: ignore[no-any-return]
+
+
+def _annotations(section: str, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The keys of a section with their types: the parameters of what it configures."""
+    parameters = signature(_callable(section, sections), eval_str=True).parameters
+    keys = _FREE.get(section, parameters)
+    return {key: parameters[key].annotation for key in keys if key not in ("seed", "work")}
+
+
+def _unknown_key(key: str, known: Mapping[str, Mapping[str, Any]]) -> InputError:
+    bare = [name for section in known.values() for name in section]
+    dotted = [f"{part}.{name}" for part, section in known.items() for name in section]
+    choices = dotted if "." in key else bare
+    near = get_close_matches(key, choices, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(set(bare)))}"
+    return InputError(f"unknown setting {key!r}: {hint}")

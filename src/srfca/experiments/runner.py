@@ -1,0 +1,96 @@
+"""One run of one method on one experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from srfca.experiments.config import METHODS, Experiment
+from srfca.errors import unknown
+from srfca.federation import Simulation, Work
+from srfca.federation.base import Scores
+from srfca.methods import Result
+from srfca.methods.run import Monitor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A result with its scores."""
+
+    experiment: str
+    method: str
+    result: Result
+    federation: Simulation
+    scores: Scores
+    """Of each client's model on its own test data."""
+    seconds: float
+
+    def row(self) -> dict[str, Any]:
+        """The figures of the run, ready for JSON; None where one does not apply."""
+        truth = self.federation.data.truth
+        found = self.result.partition if self.result.clustered else None
+        known = found is not None and truth is not None
+        accuracy = self.scores.accuracy
+        return {
+            "experiment": self.experiment,
+            "method": self.method,
+            "seed": self.result.seed,
+            "num_clusters": None if found is None else found.num_clusters,
+            "misclustering": found.misclustering(truth) if known else None,
+            "ari": found.ari(truth) if known else None,
+            "nmi": found.nmi(truth) if known else None,
+            "purity": found.purity(truth) if known else None,
+            "accuracy": None if accuracy is None else float(accuracy.mean()),
+            "worst_accuracy": None if accuracy is None else float(accuracy.min()),
+            "loss": float(self.scores.loss.mean()),
+            "validation_loss": self.result.history[-1].loss,
+            "validation_accuracy": self.result.history[-1].accuracy,
+            "distance_to_optimum": self.distance_to_optimum(),
+            "seconds": round(self.seconds, 3),
+            "device": str(self.federation.device),
+            "labels": [int(label) for label in self.result.labels],
+        }
+
+    def distance_to_optimum(self) -> float | None:
+        """Mean over the clients of the l2 distance of their model to the best one, if known."""
+        data = self.federation.data
+        models = self.result.client_models.cpu().double()
+        if data.optima is None or data.truth is None or data.optima.shape[1] != models.shape[1]:
+            return None
+        best = data.optima.double()[torch.tensor(np.asarray(data.truth.labels))]
+        return float((models - best).norm(dim=1).mean())
+
+
+def federation(experiment: Experiment, seed: int, device: str = "auto") -> Simulation:
+    """The clients of an experiment; the seed decides their data."""
+    data = experiment.callable("data")(**experiment.arguments("data"), seed=seed)
+    model = experiment.callable("model")(**experiment.arguments("model"))
+    return Simulation(data, model, device=device, seed=seed, **experiment.arguments("federation"))
+
+
+def method(experiment: Experiment, name: str) -> Any:
+    """A method with the experiment's parameters."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    work = Work(**experiment.arguments("work"))
+    return experiment.callable(name)(**experiment.arguments(name), work=work)
+
+
+def run(
+    experiment: Experiment,
+    name: str,
+    clients: Simulation,
+    seed: int,
+    monitor: Monitor | None = None,
+) -> Outcome:
+    """Run a method, and score it on test data."""
+    learner = method(experiment, name)
+    start = perf_counter()
+    result: Result = learner.fit(clients, seed=seed, monitor=monitor)
+    seconds = perf_counter() - start
+    scores = clients.scores(result.client_models, range(len(clients.clients)), "test")
+    return Outcome(experiment.name, name, result, clients, scores, seconds)

@@ -1,0 +1,103 @@
+"""Small federations and models for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from srfca.data import ClientData
+
+
+def classification(
+    sizes: list[int], shape: tuple[int, ...] = (6,), classes: int = 3, seed: int = 0
+) -> ClientData:
+    """Random inputs whose class is that of their nearest random direction."""
+    g = torch.Generator().manual_seed(seed)
+    teacher = torch.randn(classes, *shape, generator=g).flatten(1)
+
+    def draw(n: int) -> tuple[Tensor, Tensor]:
+        x = torch.randn(n, *shape, generator=g)
+        return x, (x.flatten(1) @ teacher.T).argmax(1)
+
+    return ClientData.of([draw(n) for n in sizes], [draw(5) for _ in sizes])
+
+
+def regression(sizes: list[int], d: int = 4, seed: int = 0, clusters: int = 1) -> ClientData:
+    """Linear regressions, one for each cluster; clients are dealt in turn."""
+    g = torch.Generator().manual_seed(seed)
+    w = 3 * torch.randn(clusters, d, generator=g)
+
+    def draw(n: int, c: int) -> tuple[Tensor, Tensor]:
+        x = torch.randn(n, d, generator=g)
+        return x, x @ w[c] + 0.1 * torch.randn(n, generator=g)
+
+    truth = [i % clusters for i in range(len(sizes))]
+    train = [draw(n, c) for n, c in zip(sizes, truth, strict=True)]
+    return ClientData.of(train, [draw(20, c) for c in truth], truth)
+
+
+def characters(sizes: list[int], seed: int = 0) -> ClientData:
+    """Random strings over 7 symbols; the target is the last symbol but one."""
+    g = torch.Generator().manual_seed(seed)
+
+    def draw(n: int) -> tuple[Tensor, Tensor]:
+        x = torch.randint(7, (n, 5), generator=g)
+        return x, x[:, -2]
+
+    return ClientData.of([draw(n) for n in sizes], [draw(5) for _ in sizes])
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.lstm = nn.LSTM(4, 5, num_layers=2, batch_first=True)
+        self.out = nn.Linear(5, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(x))
+        return torch.as_tensor(self.out(states[:, -1]))
+
+
+class Frozen(nn.Module):
+    """Has a parameter that is not trained, one that is not used, and a constant buffer."""
+
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 5)
+        self.first.weight.requires_grad_(False)
+        self.unused = nn.Parameter(torch.ones(2))
+        self.last = nn.Linear(5, 3)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.last(self.scale * torch.tanh(self.first(x))))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)
+    )
+
+
+def batch_normed() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)
+    )
+
+
+def cumulative_batch_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3))
+
+
+def dropped_out() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def doubled(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """The same model in double precision."""
+    return lambda: make().double()

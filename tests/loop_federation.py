@@ -1,0 +1,138 @@
+"""The reference: the plainest possible loop over clients, with torch.optim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from srfca.data.clients import ClientData, hold_out
+from srfca.federation.base import Scores, Split, Tick, Work, silent
+from srfca.federation.loss import Loss, loss_named
+from srfca.models.rows import Layout
+from srfca.random import Key, batches, client_words, integers, streams
+
+
+class LoopFederation:
+    def __init__(
+        self,
+        data: ClientData,
+        model: Callable[[], nn.Module],
+        loss: str | Loss = "auto",
+        validation: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        self.clients: Sequence[str] = data.clients
+        self.model = model
+        self.loss = loss_named(loss, data.train.y)
+        kept, held_out = hold_out(data, validation, seed)
+        parts: dict[Split, object] = {"train": kept, "validation": held_out, "test": data.test}
+        self.layout = Layout.of(self._fresh(0))
+        self.samples = {
+            split: part.to(torch.device("cpu"), self.layout.dtype)  # type: ignore[attr-defined]
+            for split, part in parts.items()
+            if part is not None
+        }
+        self.optimizers: dict[int, dict[str, object]] = {}
+
+    @property
+    def sizes(self) -> Tensor:
+        return self.samples["train"].sizes
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        return tuple(self.samples)
+
+    def initial(self, seed: int) -> Tensor:
+        return self.layout.row(self._fresh(seed))
+
+    def fit(
+        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+    ) -> Tensor:
+        if key.round == 0:
+            self.optimizers = {}
+        return torch.stack([
+            self._fit(start, client, work, key)
+            for start, client in zip(starts, clients, strict=True)
+        ])
+
+    def _fit(self, start: Tensor, client: int, work: Work, key: Key) -> Tensor:
+        x, y = self.samples["train"].of(client)
+        if work.resample:
+            words = client_words([self.clients[client]])
+            stream = streams(Key(key.seed, f"{key.purpose}/resample"), words)
+            drawn = integers(stream, len(x), torch.tensor([len(x)]))[0]
+            x, y = x[drawn], y[drawn]
+        module = self.layout.load(start, self._fresh(0)).train()
+        anchor = [p.detach().clone() for p in module.parameters()]
+        if work.optimizer == "adam":
+            optimizer: torch.optim.Optimizer = torch.optim.Adam(
+                module.parameters(), work.lr, weight_decay=work.weight_decay
+            )
+        else:
+            optimizer = torch.optim.SGD(
+                module.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay
+            )
+        if work.keep_state and client in self.optimizers:
+            optimizer.load_state_dict(self.optimizers[client])
+        size = len(x) if work.batch_size is None else min(work.batch_size, len(x))
+        span = work.span(key.round)
+        stream = streams(key, client_words([self.clients[client]]))
+        with torch.random.fork_rng():
+            torch.manual_seed(int(stream[0]))
+            index = batches(stream, torch.tensor([len(x)]), size, len(span))[0]
+            for step, batch in zip(span, index, strict=True):
+                optimizer.param_groups[0]["lr"] = work.rate(step)
+                optimizer.zero_grad()
+                loss = self.loss(module(x[batch]), y[batch]).mean()
+                if work.prox:
+                    for p, a in zip(module.parameters(), anchor, strict=True):
+                        loss = loss + work.prox / 2 * (p - a).square().sum()
+                loss.backward()  # type: ignore[no-untyped-call]
+                if work.clip is not None:
+                    nn.utils.clip_grad_norm_(module.parameters(), work.clip)
+                optimizer.step()
+        if work.keep_state:
+            self.optimizers[client] = deepcopy(optimizer.state_dict())
+        return self.layout.row(module)
+
+    def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
+        rows = []
+        for row, client in zip(at, clients, strict=True):
+            module = self.layout.load(row, self._fresh(0)).train()
+            x, y = self.samples["train"].of(client)
+            self.loss(module(x), y).mean().backward()  # type: ignore[no-untyped-call]
+            rows.append(torch.cat([
+                torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
+                for p in module.parameters()
+            ]))
+        return torch.stack(rows)
+
+    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+        return torch.stack([
+            torch.stack([self._evaluate(row, c, split)[0] for c in clients]) for row in models
+        ])
+
+    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
+        found = [self._evaluate(row, c, split) for row, c in zip(models, clients, strict=True)]
+        classes = not self.samples[split].y.is_floating_point()
+        return Scores(
+            torch.stack([loss for loss, _ in found]),
+            torch.stack([right for _, right in found]) if classes else None,
+            self.samples[split].sizes[torch.tensor(list(clients))],
+        )
+
+    @torch.no_grad()
+    def _evaluate(self, row: Tensor, client: int, split: Split) -> tuple[Tensor, Tensor]:
+        module = self.layout.load(row, self._fresh(0)).eval()
+        x, y = self.samples[split].of(client)
+        outputs = module(x)
+        right = outputs.argmax(1) == y if outputs.ndim > y.ndim else torch.zeros(len(y))
+        return self.loss(outputs, y).mean(), right.double().mean()
+
+    def _fresh(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return self.model()
