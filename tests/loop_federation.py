@@ -8,7 +8,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from srfca.data.clients import ClientData, hold_out
+from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.federation.base import Scores, Split, Tick, Work, silent
 from srfca.federation.loss import Loss, loss_named
 from srfca.models.rows import Layout
@@ -28,10 +28,14 @@ class LoopFederation:
         self.model = model
         self.loss = loss_named(loss, data.train.y)
         kept, held_out = hold_out(data, validation, seed)
-        parts: dict[Split, object] = {"train": kept, "validation": held_out, "test": data.test}
+        parts: dict[Split, Samples | None] = {
+            "train": kept,
+            "validation": held_out,
+            "test": data.test,
+        }
         self.layout = Layout.of(self._fresh(0))
         self.samples = {
-            split: part.to(torch.device("cpu"), self.layout.dtype)  # type: ignore[attr-defined]
+            split: part.to(torch.device("cpu"), self.layout.dtype)
             for split, part in parts.items()
             if part is not None
         }
@@ -53,10 +57,12 @@ class LoopFederation:
     ) -> Tensor:
         if key.round == 0:
             self.optimizers = {}
-        return torch.stack([
-            self._fit(start, client, work, key)
-            for start, client in zip(starts, clients, strict=True)
-        ])
+        return torch.stack(
+            [
+                self._fit(start, client, work, key)
+                for start, client in zip(starts, clients, strict=True)
+            ]
+        )
 
     def _fit(self, start: Tensor, client: int, work: Work, key: Key) -> Tensor:
         x, y = self.samples["train"].of(client)
@@ -90,7 +96,7 @@ class LoopFederation:
                 if work.prox:
                     for p, a in zip(module.parameters(), anchor, strict=True):
                         loss = loss + work.prox / 2 * (p - a).square().sum()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 if work.clip is not None:
                     nn.utils.clip_grad_norm_(module.parameters(), work.clip)
                 optimizer.step()
@@ -103,17 +109,21 @@ class LoopFederation:
         for row, client in zip(at, clients, strict=True):
             module = self.layout.load(row, self._fresh(0)).train()
             x, y = self.samples["train"].of(client)
-            self.loss(module(x), y).mean().backward()  # type: ignore[no-untyped-call]
-            rows.append(torch.cat([
-                torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
-                for p in module.parameters()
-            ]))
+            self.loss(module(x), y).mean().backward()
+            rows.append(
+                torch.cat(
+                    [
+                        torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
+                        for p in module.parameters()
+                    ]
+                )
+            )
         return torch.stack(rows)
 
     def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
-        return torch.stack([
-            torch.stack([self._evaluate(row, c, split)[0] for c in clients]) for row in models
-        ])
+        return torch.stack(
+            [torch.stack([self._evaluate(row, c, split)[0] for c in clients]) for row in models]
+        )
 
     def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
         found = [self._evaluate(row, c, split) for row, c in zip(models, clients, strict=True)]

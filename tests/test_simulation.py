@@ -219,9 +219,9 @@ def test_bad_input_is_named() -> None:
     data = examples.classification([5, 6])
     with pytest.raises(InputError, match="does not take samples of shape"):
         Simulation(data, mlp(7, 3))
-    with pytest.raises(InputError, match="client '0' has the label 2.*classes 0 to 1"):
+    with pytest.raises(InputError, match=r"client '0' has the label 2.*classes 0 to 1"):
         Simulation(data, mlp(6, 2))
-    with pytest.raises(InputError, match="loss 'cross_entrophy'.*'cross_entropy'"):
+    with pytest.raises(InputError, match=r"loss 'cross_entrophy'.*'cross_entropy'"):
         Simulation(data, mlp(6, 3), loss="cross_entrophy")
     with pytest.raises(InputError, match="integer labels"):
         Simulation(examples.regression([5]), linear(4), loss="cross_entropy")
@@ -243,7 +243,7 @@ def test_bad_input_is_named() -> None:
     bare = Simulation(ClientData.of([data.train.of(0)]), mlp(6, 3))
     with pytest.raises(InputError, match="no test data"):
         bare.scores(bare.initial(0).unsqueeze(0), [0])
-    with pytest.raises(InputError, match="'1' has one training sample"):
+    with pytest.raises(InputError, match=r"'1' has one training sample"):
         Simulation(examples.classification([5, 1]), mlp(6, 3))
 
 
@@ -263,7 +263,12 @@ def test_work_refuses(field: str, value: object) -> None:
 
 
 def test_schedules() -> None:
-    assert [Work(steps=4, lr=1.0, schedule="linear").rate(s) for s in range(4)] == [1, 0.75, 0.5, 0.25]
+    assert [Work(steps=4, lr=1.0, schedule="linear").rate(s) for s in range(4)] == [
+        1,
+        0.75,
+        0.5,
+        0.25,
+    ]
     step = Work(steps=4, lr=1.0, schedule="step")
     assert [step.rate(s) for s in range(4)] == pytest.approx([1, 1, 0.1, 0.01])
     work = Work(steps=7, local_steps=3)

@@ -20,7 +20,8 @@ def mean(rows: Tensor, weights: Tensor | None = None) -> Tensor:
     if weights is None:
         return rows.mean(0)
     require(
-        weights.shape == rows.shape[:1], f"{len(rows)} rows need as many weights, not {len(weights)}"
+        weights.shape == rows.shape[:1],
+        f"{len(rows)} rows need as many weights, not {len(weights)}",
     )
     require(
         bool((weights >= 0).all()) and float(weights.sum()) > 0,
@@ -92,12 +93,10 @@ def krum(rows: Tensor, byzantine: int, keep: int = 1) -> Tensor:
     _check(rows)
     count = len(rows)
     require(
-        0 <= byzantine and count >= 2 * byzantine + 3,
+        byzantine >= 0 and count >= 2 * byzantine + 3,
         f"krum needs at least 2 byzantine + 3 rows: byzantine={byzantine}, but {count} rows",
     )
-    require(
-        1 <= keep <= count - byzantine, f"keep must be in 1..{count - byzantine}, not {keep}"
-    )
+    require(1 <= keep <= count - byzantine, f"keep must be in 1..{count - byzantine}, not {keep}")
     squared = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     nearest = squared.fill_diagonal_(torch.inf).sort(1).values[:, : count - byzantine - 2]
     return rows[nearest.sum(1).argsort(stable=True)[:keep]].mean(0)

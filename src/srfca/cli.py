@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,7 +119,25 @@ def _runs(
     out: Path | None,
     nested: bool,
 ) -> list[Outcome]:
-    """Do the runs, one after another; each is printed or saved as soon as it is done."""
+    """What ``_do_runs`` does, until it is interrupted."""
+    try:
+        return _do_runs(name, methods, seeds, device, settings, as_json, out, nested)
+    except KeyboardInterrupt:
+        typer.echo("srfca: interrupted", err=True)
+        raise typer.Exit(130) from None
+
+
+def _do_runs(
+    name: str,
+    methods: list[str],
+    seeds: list[int],
+    device: str,
+    settings: list[str] | None,
+    as_json: bool,
+    out: Path | None,
+    nested: bool,
+) -> list[Outcome]:
+    """Do the runs, one after another; each is saved and printed as soon as it is done."""
     from srfca import console
     from srfca.experiments import config, runner
     from srfca.files import writable_folder
@@ -130,16 +149,16 @@ def _runs(
         writable_folder(out)
     bars = console.Bars()
     outcomes = []
-    for seed in seeds:
-        clients = runner.federation(experiment, seed, device)
-        for method in methods:
-            bars.prefix = f"{console.NAMES[method]}: " if nested else ""
-            outcome = runner.run(experiment, method, clients, seed, bars)
-            outcomes.append(outcome)
-            if out is not None:
-                _save(outcome, experiment, out / f"{method}-seed{seed}" if nested else out)
-            if as_json:
-                typer.echo(json.dumps(outcome.row()))
+    for seed, method in product(seeds, methods):
+        if method == methods[0]:
+            clients = runner.federation(experiment, seed, device)
+        bars.prefix = f"{console.NAMES[method]}: " if nested else ""
+        outcome = runner.run(experiment, method, clients, seed, bars)
+        outcomes.append(outcome)
+        if out is not None:
+            _save(outcome, experiment, out / f"{method}-seed{seed}" if nested else out)
+        if as_json:
+            typer.echo(json.dumps(outcome.row()))
     return outcomes
 
 
@@ -161,9 +180,6 @@ def main() -> None:
     except InputError as error:
         typer.echo(f"srfca: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("srfca: interrupted", err=True)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def batches(streams: Tensor, sizes: Tensor, batch: int, steps: int) -> Tensor:
 
 
 def _shuffles(streams: Tensor, sizes: Tensor, epochs: int) -> Tensor:
-    """Random orders of each client's samples: ``[c, epochs, max(sizes)]``, each padded at its end."""
+    """Random orders of each client's samples, padded at the end: ``[c, epochs, max(sizes)]``."""
     longest = int(sizes.max())
     of_epoch = bits(streams, epochs)  # [c, epochs]
     ranks = bits(of_epoch, longest)

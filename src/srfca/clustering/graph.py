@@ -6,6 +6,8 @@ pivot's own arrows decide, components take either direction, and cliques need bo
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -13,7 +15,7 @@ from scipy import sparse
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import unknown
 
-Graph = sparse.csr_array
+Graph: TypeAlias = sparse.csr_array
 Order = NDArray[np.int64]
 
 RESTARTS = 10

@@ -19,6 +19,7 @@ from srfca.clustering.graph import (
     disagreements,
     threshold_graph,
 )
+from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require
 
 Matrix = NDArray[np.float64]
@@ -29,6 +30,10 @@ CLEAN = 0.03
 """The same for a finer partition to be preferred to a coarser one."""
 PRIOR = 1 / 8
 """Disagreements per client that are counted in advance: a graph of few edges explains nothing."""
+FEW = 8
+"""Below so many clients there are no profiles, and groups must also be ``APART``."""
+APART = 1.5
+"""Least ratio of the mean distance across groups to that within them, for few clients."""
 _GRID = 40
 _GAPS = 10
 _MEDIAN_OF_SEMICIRCLE = 0.404
@@ -43,6 +48,7 @@ class Candidate:
     """``distance``, or ``profile`` for the denoised profiles of distances."""
     threshold: float
     clusters: int
+    """Clusters of at least ``min_size`` clients, and of two."""
     left_out: int
     unexplained: float
     """Disagreements over the lesser of edges and non-edges, ``PRIOR`` per client added to both."""
@@ -106,7 +112,7 @@ def profile(distances: Matrix) -> tuple[Matrix, float] | None:
     spectrum (Wigner's semicircle, its radius read from the median) is kept. None if nothing does.
     """
     count = len(distances)
-    if count < 4:
+    if count < FEW:
         return None
     symmetric = (distances + distances.T) / 2
     centred = np.log(np.maximum(symmetric, 1e-6 * np.median(_pairs(symmetric)) + 1e-300))
@@ -137,13 +143,13 @@ def _automatic(distances: Matrix, min_size: int, seed: int) -> Choice:
         matrices.append(("profile", *denoised))
     for metric, matrix, least in matrices:
         for value in _thresholds(matrix):
-            if value >= least:
-                graph = threshold_graph(matrix, value)
-                candidate = _look(graph, metric, value, min_size, seed)
-                if candidate is not None:
+            graph = threshold_graph(matrix, value)
+            if value >= least and _lesser(graph) > 0:
+                candidate, found = _look(graph, metric, value, min_size, seed)
+                if len(distances) >= FEW or _apart(distances, found):
                     looked.append((candidate, graph))
     candidates = tuple(candidate for candidate, _ in looked)
-    clear = [pair for pair in looked if pair[0].unexplained <= CLEAR]
+    clear = [pair for pair in looked if pair[0].unexplained <= CLEAR and pair[0].clusters]
     if not clear:
         least_left = min((c.unexplained for c in candidates), default=1.0)
         why = f"no groups: at every threshold {least_left:.0%} or more of the graph is no clusters"
@@ -166,18 +172,12 @@ def _automatic(distances: Matrix, min_size: int, seed: int) -> Choice:
 
 def _look(
     graph: Graph, metric: str, value: float, min_size: int, seed: int
-) -> Candidate | None:
-    """How well clusters explain a graph; None for a graph of no or of all edges."""
-    count = graph.shape[0]
-    edges = graph.nnz / 2
-    lesser = min(edges, count * (count - 1) / 2 - edges)
-    if lesser == 0:
-        return None
+) -> tuple[Candidate, Partition]:
+    """How well clusters explain a graph, and these clusters."""
     found = cluster_graph(graph, "correlation", seed, restarts=2)
-    wrong = disagreements(graph, found.labels)
-    kept = found.keep(min_size)
-    prior = PRIOR * count
-    return Candidate(
+    wrong, lesser, prior = disagreements(graph, found.labels), _lesser(graph), PRIOR * len(found)
+    kept = found.keep(max(min_size, 2))
+    candidate = Candidate(
         metric=metric,
         threshold=value,
         clusters=kept.num_clusters,
@@ -185,6 +185,23 @@ def _look(
         unexplained=(wrong + prior) / (lesser + prior),
         disagreeing=wrong / lesser,
     )
+    return candidate, found
+
+
+def _lesser(graph: Graph) -> float:
+    """The number of edges or of non-edges, whichever is less."""
+    count = graph.shape[0]
+    return float(min(graph.nnz, count * (count - 1) - graph.nnz)) / 2
+
+
+def _apart(distances: Matrix, partition: Partition) -> bool:
+    """Whether groups are ``APART`` on average."""
+    same = partition.labels[:, None] == partition.labels
+    across = distances[~same]
+    within = distances[same & ~np.eye(len(distances), dtype=bool)]
+    if len(across) == 0 or len(within) == 0:
+        return False
+    return bool(across.mean() >= APART * within.mean())
 
 
 def _thresholds(matrix: Matrix) -> list[float]:

@@ -162,8 +162,10 @@ def _collect(arrays: dict[str, Arrays], kind: str, like: Samples | None = None) 
         )
         for name, part in (("x", x), ("y", y)):
             if part.is_floating_point() and not bool(part.isfinite().all()):
-                bad = int((~part.isfinite()).flatten(1).any(1).nonzero()[0]) if part.ndim > 1 else (
-                    int((~part.isfinite()).nonzero()[0])
+                bad = (
+                    int((~part.isfinite()).flatten(1).any(1).nonzero()[0])
+                    if part.ndim > 1
+                    else (int((~part.isfinite()).nonzero()[0]))
                 )
                 raise InputError(f"{where}: {name} has a NaN or an infinity in sample {bad}")
         y = y if y.is_floating_point() else y.long()

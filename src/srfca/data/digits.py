@@ -27,7 +27,7 @@ def rotated_digits(*, clients: int = 40, rotations: int = 4, seed: int = 0) -> C
     truth = np.arange(clients) % rotations
     train, test = [], []
     for cluster, share in zip(truth, np.array_split(order, clients), strict=True):
-        x = np.rot90(images[share], cluster * (4 // rotations), axes=(1, 2)).copy()
+        x = np.rot90(images[share], int(cluster) * (4 // rotations), axes=(1, 2)).copy()
         y = digits.target[share]
         held = len(share) // 5
         test.append((x[:held], y[:held]))

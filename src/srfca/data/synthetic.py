@@ -31,9 +31,9 @@ def synthetic(
     require(noise >= 0, f"noise must not be negative, but is {noise}")
     rng = np.random.default_rng([seed, clients, dimension])
     optima = rng.integers(0, 2, (clusters, dimension)).astype(np.float64)
-    truth = np.arange(clients) % clusters
+    truth = np.arange(clients, dtype=np.int64) % clusters
 
-    def draw(cluster: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(cluster: np.int64) -> tuple[np.ndarray, np.ndarray]:
         x = rng.standard_normal((samples, dimension))
         y = x @ optima[cluster] + noise * rng.standard_normal(samples)
         return x.astype(np.float32), y.astype(np.float32)

@@ -31,9 +31,9 @@ class Experiment:
     sections: Mapping[str, Mapping[str, Any]]
 
     def set(self, assignments: Iterable[str]) -> Experiment:
-        """The same with ``key=value`` applied in turn; ``section.key`` where one name is in several.
+        """The same with each ``key=value`` applied in turn.
 
-        A bare key is set in every section that knows it.
+        A bare key is set in every section that knows it, ``section.key`` in that one alone.
         """
         sections = {name: dict(section) for name, section in self.sections.items()}
         for assignment in assignments:
@@ -151,16 +151,19 @@ def _refuse() -> Any:
 def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callable[..., Any]:
     from srfca import data, federation, methods, models
 
+    found: Callable[..., Any]
     match section:
         case "data":
-            return data.DATA_SETS[sections["data"]["name"]]
+            found = data.DATA_SETS[sections["data"]["name"]]
         case "model":
-            return models.MODELS[sections["model"]["name"]]
+            found = models.MODELS[sections["model"]["name"]]
         case "federation":
-            return federation.Simulation
+            found = federation.Simulation
         case "work":
-            return federation.Work
-    return getattr(methods, METHODS[section])  # type: ignore[no-any-return]
+            found = federation.Work
+        case _:
+            found = getattr(methods, METHODS[section])
+    return found
 
 
 def _annotations(section: str, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

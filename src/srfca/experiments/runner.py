@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from srfca.experiments.config import METHODS, Experiment
 from srfca.errors import unknown
+from srfca.experiments.config import METHODS, Experiment
 from srfca.federation import Simulation, Work
 from srfca.federation.base import Scores
 from srfca.methods import Result
@@ -31,29 +31,33 @@ class Outcome:
 
     def row(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; None where one does not apply."""
-        truth = self.federation.data.truth
-        found = self.result.partition if self.result.clustered else None
-        known = found is not None and truth is not None
         accuracy = self.scores.accuracy
+        last = self.result.history[-1]
         return {
             "experiment": self.experiment,
             "method": self.method,
             "seed": self.result.seed,
-            "num_clusters": None if found is None else found.num_clusters,
-            "misclustering": found.misclustering(truth) if known else None,
-            "ari": found.ari(truth) if known else None,
-            "nmi": found.nmi(truth) if known else None,
-            "purity": found.purity(truth) if known else None,
+            **self._clustering(),
             "accuracy": None if accuracy is None else float(accuracy.mean()),
             "worst_accuracy": None if accuracy is None else float(accuracy.min()),
             "loss": float(self.scores.loss.mean()),
-            "validation_loss": self.result.history[-1].loss,
-            "validation_accuracy": self.result.history[-1].accuracy,
+            "validation_loss": last.loss,
+            "validation_accuracy": last.accuracy,
             "distance_to_optimum": self.distance_to_optimum(),
             "seconds": round(self.seconds, 3),
             "device": str(self.federation.device),
             "labels": [int(label) for label in self.result.labels],
         }
+
+    def _clustering(self) -> dict[str, float | None]:
+        figures = ("num_clusters", "misclustering", "ari", "nmi", "purity")
+        if not self.result.clustered:
+            return dict.fromkeys(figures)
+        found, truth = self.result.partition, self.federation.data.truth
+        if truth is None:
+            return dict.fromkeys(figures) | {"num_clusters": found.num_clusters}
+        scores = (getattr(found, name)(truth) for name in figures[1:])
+        return dict(zip(figures, (found.num_clusters, *scores), strict=True))
 
     def distance_to_optimum(self) -> float | None:
         """Mean over the clients of the l2 distance of their model to the best one, if known."""

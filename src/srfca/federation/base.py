@@ -42,7 +42,7 @@ class Work:
         lr: The rate.
         momentum: Of SGD.
         weight_decay: L2 penalty, added to the gradient.
-        schedule: ``constant``, ``linear`` or ``cosine`` to zero, or ``step`` (a tenth at 1/2 and 3/4).
+        schedule: ``constant``, ``linear`` or ``cosine`` to zero, ``step`` (a tenth at 1/2, at 3/4).
         prox: mu of the proximal term ``mu/2 |w - start|^2`` (FedProx).
         clip: Largest norm of a step's gradient, or None.
         keep_state: Keep each client's optimiser state from round to round of one training.
@@ -140,7 +140,7 @@ class Federation(Protocol):
     def fit(
         self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
     ) -> Tensor:
-        """``[c, P]`` each client trains from its row of ``starts`` through ``work.span(key.round)``."""
+        """``[c, P]`` each client trains from its row, through ``work.span(key.round)``."""
         ...
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:

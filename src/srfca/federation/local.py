@@ -61,7 +61,7 @@ def gradient(
     for name in layout.parameters:
         state[name].grad = None
     for x, y, share in batches:
-        (per_sample(module, loss, state, x, y) * share).sum().backward()  # type: ignore[no-untyped-call]
+        (per_sample(module, loss, state, x, y) * share).sum().backward()
 
 
 @contextmanager
@@ -111,9 +111,7 @@ def train(
 
 def _optimizer(parameters: list[Tensor], work: Work) -> torch.optim.Optimizer:
     if work.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=work.lr, weight_decay=work.weight_decay, fused=True
-        )
+        return torch.optim.Adam(parameters, lr=work.lr, weight_decay=work.weight_decay, fused=True)
     return torch.optim.SGD(
         parameters, lr=work.lr, momentum=work.momentum, weight_decay=work.weight_decay, fused=True
     )
@@ -141,7 +139,11 @@ def _keep(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> Kept:
     steps = max((int(entry["step"]) for entry in entries if "step" in entry), default=1)
     names = [name for name, t in entries[0].items() if t is not None and name != "step"]
     return Kept(
-        steps, {name: torch.cat([e[name].reshape(len(e[name]), -1) for e in entries], dim=1) for name in names}
+        steps,
+        {
+            name: torch.cat([e[name].reshape(len(e[name]), -1) for e in entries], dim=1)
+            for name in names
+        },
     )
 
 

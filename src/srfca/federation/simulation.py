@@ -18,7 +18,7 @@ from srfca.models.rows import Layout
 from srfca.random import Key, batches, client_words, integers, streams
 
 _CACHE = 24 * 2**20
-"""Bytes of rows, gradients and moments that a block may take on a CPU, so that they stay in cache."""
+"""Bytes of a block's rows, gradients and moments on a CPU, so that they stay in its cache."""
 _ACTIVATIONS = 2**24
 """Numbers that the layers may put out in one pass."""
 
@@ -59,7 +59,8 @@ class Simulation:
         seed: int = 0,
     ) -> None:
         require(
-            block_size is None or block_size >= 1, f"block_size must be at least 1, not {block_size}"
+            block_size is None or block_size >= 1,
+            f"block_size must be at least 1, not {block_size}",
         )
         self.data = data
         self.device = _device(device)
@@ -82,9 +83,7 @@ class Simulation:
         train = self._samples["train"]
         self.traits = traits_of(self._module, self._loss, train.x, train.y)
         for part in self._samples.values():
-            check_labels(
-                self._module, self._loss, train.x, part.y, list(data.clients), part.sizes
-            )
+            check_labels(self._module, self._loss, train.x, part.y, list(data.clients), part.sizes)
         self._block_size = block_size if self.traits.batchable else 1
         self._words = client_words(data.clients).to(self.device)
         self._kept: dict[int, Kept] = {}
@@ -164,11 +163,12 @@ class Simulation:
                     for x, y, inside in self._padded(who[block], "train")
                 ),
             )
-            zero = {name: torch.zeros_like(t) for name, t in state.items()}
-            found = {
-                n: state[n].grad for n in self._layout.parameters if state[n].grad is not None
-            }
-            rows[block] = self._layout.stack(zero | found)
+            found = {name: torch.zeros_like(t) for name, t in state.items()}
+            for name in self._layout.parameters:
+                slope = state[name].grad
+                if slope is not None:
+                    found[name] = slope
+            rows[block] = self._layout.stack(found)
         return rows
 
     @torch.no_grad()
@@ -186,9 +186,7 @@ class Simulation:
 
         for rows in torch.arange(len(models), device=self.device).split(size):
             state = self._layout.unstack(models[rows].to(self.device))
-            for part in torch.arange(len(index), device=self.device).split(
-                self._pass(len(rows))
-            ):
+            for part in torch.arange(len(index), device=self.device).split(self._pass(len(rows))):
                 x, y = samples.x[index[part]], samples.y[index[part]]
                 if len(rows) == 1:
                     found = one({name: t[0] for name, t in state.items()}, x, y).unsqueeze(0)

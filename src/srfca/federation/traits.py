@@ -64,8 +64,10 @@ def check_labels(
     module.eval()
     with torch.no_grad():
         classes = module(x[:2]).shape[1]
-    wrong = ((labels < 0) | (labels >= classes)).flatten(1).any(1) if labels.ndim > 1 else (
-        (labels < 0) | (labels >= classes)
+    wrong = (
+        ((labels < 0) | (labels >= classes)).flatten(1).any(1)
+        if labels.ndim > 1
+        else ((labels < 0) | (labels >= classes))
     )
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])

@@ -16,7 +16,7 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.base import Federation, Work
 from srfca.methods.result import Result
-from srfca.methods.rounds import federated_training, weighted_mean
+from srfca.methods.rounds import counts, federated_training, weighted_mean
 from srfca.methods.run import Monitor, Recorder
 
 
@@ -49,7 +49,7 @@ class Global:
         def plain_mean(rows: Tensor, sizes: Tensor) -> Tensor:
             return mean(rows)
 
-        taking_part = int(np.ceil(self.participation * m - 1e-9))
+        taking_part = sum(counts(everybody, self.participation))
         with run.stage("FEDAVG", taking_part * self.work.steps) as tick:
             models = federated_training(
                 federation, federation.initial(seed).unsqueeze(0), everybody, self.work,

@@ -19,31 +19,29 @@ def interchangeable(
 ) -> NDArray[np.bool_]:
     """Which clusters' models do equally well on each other's clients: ``[k, k]``.
 
-    ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much worse off
-    clients are with the other cluster's model, averaged over both sides, has mean 0 if the two
-    clusters are parts of one, however good either model is. A one-sided t-test over the clients
-    tells whether it is more than that.
+    ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much a client's
+    loss would grow with the other cluster's model (its logarithm, since losses of few samples have
+    long tails), averaged over both sides, has mean 0 if the two clusters are parts of one, however
+    good either model is. A one-sided t-test over the clients tells whether it is more than that; a
+    loss that doubles is more than that, even where few samples make the test blind.
     """
     from scipy.stats import t
 
     count = partition.num_clusters
+    logs = np.log(losses + 1e-9 * losses.mean() + np.finfo(np.float64).tiny)
     same = np.eye(count, dtype=bool)
     for a in range(count):
         for b in range(a):
             in_a, in_b = partition.members(a), partition.members(b)
-            worse = [
-                losses[b, in_a] - losses[a, in_a],
-                losses[a, in_b] - losses[b, in_b],
-            ]
-            excess = (worse[0].mean() + worse[1].mean()) / 2
+            growth = [logs[b, in_a] - logs[a, in_a], logs[a, in_b] - logs[b, in_b]]
+            mean = (growth[0].mean() + growth[1].mean()) / 2
             freedom = len(in_a) + len(in_b) - 2
+            limit = 0.0
             if freedom > 0:
-                pooled = sum(((each - each.mean()) ** 2).sum() for each in worse) / freedom
+                pooled = sum(((each - each.mean()) ** 2).sum() for each in growth) / freedom
                 error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
-                limit = error * t.ppf(1 - level, freedom)
-            else:
-                limit = 0.0
-            same[a, b] = same[b, a] = excess <= limit
+                limit = min(error * t.ppf(1 - level, freedom), np.log(2.0))
+            same[a, b] = same[b, a] = mean <= limit
     return same
 
 

@@ -87,7 +87,9 @@ class Result:
 
     def __repr__(self) -> str:
         count = len(self.models)
-        return f"Result({self.method}, {len(self.clients)} clients, {count} models, seed {self.seed})"
+        return (
+            f"Result({self.method}, {len(self.clients)} clients, {count} models, seed {self.seed})"
+        )
 
     def summary(self) -> str:
         """A few lines to read: the clusters, and how each stage left them."""

@@ -86,11 +86,16 @@ def participants(
     if participation >= 1:
         return placed
     lots = streams(key, client_words(federation.clients)).numpy()
-    chosen = []
-    for members in partition:
-        count = int(np.ceil(participation * len(members) - 1e-9))
-        chosen.append(members[np.argsort(lots[members], kind="stable")[:count]])
+    chosen = [
+        members[np.argsort(lots[members], kind="stable")[:count]]
+        for members, count in zip(partition, counts(partition, participation), strict=True)
+    ]
     return np.sort(np.concatenate(chosen))
+
+
+def counts(partition: Partition, participation: float) -> list[int]:
+    """How many clients of each cluster take part in a round."""
+    return [int(np.ceil(participation * size - 1e-9)) for size in partition.sizes]
 
 
 def aggregate_clusters(

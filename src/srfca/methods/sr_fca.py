@@ -19,10 +19,11 @@ from srfca.clustering.partition import Partition
 from srfca.clustering.threshold import Choice, check_distances, check_threshold, choose
 from srfca.distances import Distance, Side, distance_named
 from srfca.errors import InputError, require, unknown
-from srfca.federation.base import Federation, Tick, Work, silent
+from srfca.federation.base import Federation, Work
 from srfca.methods.held_out import interchangeable, require_validation, transfer
 from srfca.methods.result import Result, reach
 from srfca.methods.rounds import (
+    counts,
     federated_gradients,
     federated_training,
     local_training,
@@ -61,8 +62,8 @@ class SRFCA:
 
     Args:
         threshold: lambda of ONE_SHOT: ``auto``, a number, or a quantile of the distances ("30%").
-        merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models do
-            equally well on their clients' held-out data. None is the lambda of ONE_SHOT.
+        merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
+            do equally well on their clients' held-out data. None is the lambda of ONE_SHOT.
         min_size: t, the least number of clients of a cluster.
         refine_steps: R, how often REFINE is done.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
@@ -256,7 +257,7 @@ def trimmed_mean_gd(
 
     starts = w0.expand(partition.num_clusters, -1)
     purpose, share = f"refine {r}", options.participation
-    taking_part = sum(int(np.ceil(share * size - 1e-9)) for size in partition.sizes)
+    taking_part = sum(counts(partition, share))
     with run.stage(f"TRIMMED_MEAN_GD {r}", taking_part * options.work.steps) as tick:
         if options.aggregate == "gradients":
             models = federated_gradients(
@@ -291,9 +292,9 @@ def merge(
     """
     before = clusters.partition
     threshold = options.merge_threshold
-    if threshold is None:
-        threshold = "auto" if options.threshold == "auto" else choice.threshold
-    if threshold == "auto":
+    if threshold is None and options.threshold != "auto":
+        threshold = choice.threshold
+    if threshold is None or threshold == "auto":
         require_validation(federation, "merge_threshold='auto'")
         every = range(len(federation.clients))
         losses = federation.losses(clusters.models, every, "validation").cpu().double().numpy()
@@ -328,8 +329,8 @@ def final_training(
 ) -> Clusters:
     """FedAvg or FedProx inside each cluster, from its model."""
     work = replace(options.work, steps=options.final_steps, prox=options.final_prox)
-    m = len(federation.clients)
-    with run.stage("FINAL", int(np.ceil(options.participation * m)) * work.steps) as tick:
+    taking_part = sum(counts(clusters.partition, options.participation))
+    with run.stage("FINAL", taking_part * work.steps) as tick:
         models = federated_training(
             federation, clusters.models, clusters.partition, work, weighted_mean,
             seed=seed, purpose="final", participation=options.participation, tick=tick,
@@ -343,7 +344,7 @@ def onto_ball(models: Tensor, centre: Tensor, diameter: float) -> Tensor:
     """The nearest points of the ball of this diameter around ``centre``: [k, P]."""
     away = models - centre
     norm = away.norm(dim=1, keepdim=True).clamp(min=torch.finfo(models.dtype).tiny)
-    return centre + away * (diameter / 2 / norm).clamp(max=1.0)
+    return torch.as_tensor(centre + away * (diameter / 2 / norm).clamp(max=1.0))
 
 
 def _notes(choice: Choice) -> dict[str, Any]:

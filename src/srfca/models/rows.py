@@ -49,7 +49,9 @@ class Layout:
 
     def stack(self, state: Mapping[str, Tensor]) -> Tensor:
         """The inverse of ``unstack``: ``[k, P]``."""
-        return torch.cat([state[name].detach().reshape(len(state[name]), -1) for name in self.shapes], dim=1)
+        return torch.cat(
+            [state[name].detach().reshape(len(state[name]), -1) for name in self.shapes], dim=1
+        )
 
     def row(self, module: nn.Module) -> Tensor:
         """The state of a module as a row: ``[P]``."""

@@ -1,0 +1,147 @@
+"""The command line as a user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from srfca import Result
+
+QUICK = ["--set", "steps=40", "--set", "clients=12", "--set", "rotations=2"]
+
+
+def srfca(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "srfca", *arguments],
+        capture_output=True, text=True, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+def test_help_is_quick_and_without_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['srfca', '--help']\n"
+        "from srfca.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "compare" in done.stdout
+
+
+def test_list_needs_no_torch_and_shows_the_experiments() -> None:
+    done = srfca("list")
+    assert done.returncode == 0
+    assert "synthetic" in done.stdout
+    assert "rotated-digits" in done.stdout
+
+
+def test_version() -> None:
+    assert srfca("--version").stdout.startswith("srfca 0.")
+
+
+def test_json_is_one_object_and_nothing_else() -> None:
+    done = srfca("run", "rotated-digits", "--seed", "3", "--json", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    row = json.loads(done.stdout)
+    assert row["experiment"] == "rotated-digits"
+    assert row["method"] == "sr-fca"
+    assert row["seed"] == 3
+    assert (row["num_clusters"], row["misclustering"], row["ari"]) == (2, 0.0, 1.0)
+    assert 0.5 < row["accuracy"] <= 1
+    assert row["labels"] == [0, 1] * 6
+    assert row["loss"] > 0
+    assert row["seconds"] > 0
+
+
+def test_compare_prints_plain_tables_when_piped(tmp_path: Path) -> None:
+    done = srfca("compare", "rotated-digits", "--out", str(tmp_path / "out"), *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert [line.split("|")[1].strip() for line in lines[3:6]] == ["SR-FCA", "Global", "Local"]
+    assert "Found 2 clusters of 6, 6 clients" in done.stdout
+    saved = tmp_path / "out" / "sr-fca-seed0"
+    assert sorted(p.name for p in saved.iterdir()) == [
+        "result.json", "run.json", "tensors.safetensors",
+    ]  # fmt: skip
+    assert len(Result.load(saved).models) == 2
+    assert json.loads((saved / "run.json").read_text())["settings"]["work"]["steps"] == 40
+
+
+def test_compare_over_seeds_gives_rows_and_spread() -> None:
+    arguments = ("compare", "rotated-digits", "--methods", "local,global", "--seeds", "2", *QUICK)
+    rows = [json.loads(line) for line in srfca(*arguments, "--json").stdout.splitlines()]
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("local", 0), ("global", 0), ("local", 1), ("global", 1),
+    ]  # fmt: skip
+    assert rows[0]["num_clusters"] is None
+    assert " ± " in srfca(*arguments).stdout
+
+
+def test_run_tells_the_stages_and_why() -> None:
+    done = srfca("run", "rotated-digits", *QUICK)
+    assert "ONE_SHOT" in done.stdout
+    assert "MERGE 2" in done.stdout
+    assert "Threshold: at " in done.stdout
+    assert "exactly the true ones" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "rotated-digit"], "did you mean 'rotated-digits'"),
+        (["run", "rotated-digits", "--set", "trin=0.1"], "did you mean 'trim'"),
+        (["run", "rotated-digits", "--set", "trim=0.5"], "trim (beta) must be in [0, 1/2)"),
+        (["run", "rotated-digits", "--set", "threshold=-1"], "threshold must not be negative"),
+        (["run", "rotated-digits", "--set", "min_size=41"], "min_size=41 is more than the 40"),
+        (["run", "synthetic", "--set", "clients=1", "--set", "clusters=1"], "two clients"),
+        (["run", "rotated-digits", "--set", "outputs=5"], "classes 0 to 4"),
+        (["run", "rotated-digits", "--set", "inputs=63"], "does not take samples of shape (8, 8)"),
+        (["run", "rotated-digits", "--method", "sgd"], "unknown method 'sgd'"),
+        (["compare", "rotated-digits", "--methods", ","], "names no method"),
+        (["compare", "rotated-digits", "--methods", "local,sfca"], "did you mean 'sr-fca'"),
+        (["run", "rotated-digits", "--device", "tpu"], "device 'tpu' is not there"),
+        (["run", "rotated-digits", "--out", "/proc/no"], "cannot write to /proc/no"),
+        (["run", "rotated-digits", "--set", "lr=1e9"], "diverged"),
+        (["run", "rotated-digits", "--seed", "-1"], "--seed"),
+        (["run"], "Missing argument"),
+    ],
+)
+def test_what_a_user_can_mend_is_said_in_a_line(arguments: list[str], message: str) -> None:
+    done = srfca(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_interrupted_it_leaves_no_half_written_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "srfca", "compare", "rotated-digits", "--seeds", "500"]
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (out / "local-seed0" / "run.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert "Traceback" not in error
+    for folder in out.iterdir():
+        names = {path.name for path in folder.iterdir()}
+        assert names <= {"result.json", "run.json", "tensors.safetensors"}
+        if "run.json" in names:
+            Result.load(folder)

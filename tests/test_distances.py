@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from srfca.clustering import Partition
+from srfca.distances import Side, cosine, cross_loss, distance_named, lq, one_sided_loss
+from srfca.errors import InputError
+from srfca.federation import Simulation
+from srfca.models import mlp
+from tests import examples
+from tests.loop_federation import LoopFederation
+
+DATA = examples.classification([5, 9, 7, 6])
+PARTITION = Partition([0, 1, 0, -1])
+
+
+@pytest.fixture(scope="module")
+def federation() -> Simulation:
+    return Simulation(DATA, examples.doubled(mlp(6, 4, 3)))
+
+
+@pytest.fixture(scope="module")
+def loop() -> LoopFederation:
+    return LoopFederation(DATA, examples.doubled(mlp(6, 4, 3)))
+
+
+def rows(federation: Simulation, count: int, seed: int) -> torch.Tensor:
+    return torch.stack([federation.initial(seed + i) for i in range(count)])
+
+
+def test_cross_loss_is_its_definition(federation: Simulation, loop: LoopFederation) -> None:
+    w, omega = rows(federation, 4, 0), rows(federation, 2, 10)
+    own = Side.clients(federation, w)
+    theirs = Side.clusters(federation, omega, PARTITION)
+
+    def loss(model: torch.Tensor, client: int) -> float:
+        return float(loop.losses(model.unsqueeze(0), [client])[0, 0])
+
+    members = [[0, 2], [1]]
+    between_clients = [[(loss(w[i], j) + loss(w[j], i)) / 2 for j in range(4)] for i in range(4)]
+    to_clusters = [
+        [(np.mean([loss(w[i], j) for j in members[c]]) + loss(omega[c], i)) / 2 for c in range(2)]
+        for i in range(4)
+    ]
+    between_clusters = [
+        [
+            (
+                np.mean([loss(omega[a], j) for j in members[b]])
+                + np.mean([loss(omega[b], j) for j in members[a]])
+            )
+            / 2
+            for b in range(2)
+        ]
+        for a in range(2)
+    ]
+    np.testing.assert_allclose(cross_loss(own, own), between_clients, rtol=1e-9)
+    np.testing.assert_allclose(cross_loss(own, theirs), to_clusters, rtol=1e-9)
+    np.testing.assert_allclose(cross_loss(theirs, theirs), between_clusters, rtol=1e-9)
+    one_sided = [[loss(omega[c], i) for c in range(2)] for i in range(4)]
+    np.testing.assert_allclose(one_sided_loss(own, theirs), one_sided, rtol=1e-9)
+
+
+@pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_lq_is_the_norm_of_the_difference(federation: Simulation, q: float) -> None:
+    w, v = rows(federation, 4, 0), rows(federation, 2, 10)
+    found = lq(q)(Side.clients(federation, w), Side.clusters(federation, v, PARTITION))
+    expected = [[np.linalg.norm((a - b).numpy(), ord=q) for b in v] for a in w]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_cosine(federation: Simulation) -> None:
+    w = rows(federation, 4, 0)
+    side = Side.clients(federation, w)
+    expected = [[1 - float(a @ b) / float(a.norm() * b.norm()) for b in w] for a in w]
+    np.testing.assert_allclose(cosine(side, side), expected, atol=1e-12)
+
+
+def test_names(federation: Simulation) -> None:
+    side = Side.clients(federation, rows(federation, 4, 0))
+    np.testing.assert_allclose(distance_named("l3")(side, side), lq(3)(side, side))
+    assert distance_named(cosine) is cosine
+    with pytest.raises(InputError, match="did you mean 'cross_loss'"):
+        distance_named("crossloss")
+    with pytest.raises(InputError, match="q >= 1"):
+        distance_named("l0.5")

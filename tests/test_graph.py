@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import sparse
+
+from srfca.clustering.graph import (
+    Graph,
+    cliques,
+    cluster_graph,
+    components,
+    correlation,
+    disagreements,
+    improve,
+    pivot,
+    threshold_graph,
+)
+from srfca.errors import InputError
+
+Adjacency = NDArray[np.bool_]
+
+
+@st.composite
+def adjacencies(draw: st.DrawFn, directed: bool = False, most: int = 8) -> Adjacency:
+    m = draw(st.integers(1, most))
+    a = np.array(draw(st.lists(st.booleans(), min_size=m * m, max_size=m * m))).reshape(m, m)
+    a = a if directed else np.triu(a, 1) | np.triu(a, 1).T
+    np.fill_diagonal(a, False)
+    return a
+
+
+def graph_of(adjacency: Adjacency) -> Graph:
+    return sparse.csr_array(adjacency.astype(np.int64))
+
+
+def count_disagreements(a: Adjacency, labels: NDArray[np.int64]) -> float:
+    pairs = [(i, j) for i in range(len(a)) for j in range(len(a)) if i != j]
+    return sum(bool(a[i, j]) != bool(labels[i] == labels[j]) for i, j in pairs) / 2
+
+
+def plain_pivot(a: Adjacency, order: list[int]) -> list[set[int]]:
+    free, clusters = list(order), []
+    while free:
+        cluster = {free[0]} | {j for j in free[1:] if a[free[0], j]}
+        clusters.append(cluster)
+        free = [j for j in free if j not in cluster]
+    return clusters
+
+
+def as_sets(labels: NDArray[np.int64]) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())}
+
+
+@given(adjacencies(directed=True), st.randoms(use_true_random=False))
+def test_pivot_is_the_plain_algorithm(a: Adjacency, random: object) -> None:
+    order = list(range(len(a)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    found = as_sets(pivot(graph_of(a), np.array(order)))
+    assert found == {frozenset(cluster) for cluster in plain_pivot(a, order)}
+
+
+@given(adjacencies(directed=True), st.data())
+def test_disagreements_are_counted(a: Adjacency, data: st.DataObject) -> None:
+    labels = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(a), max_size=len(a))))
+    assert disagreements(graph_of(a), labels) == count_disagreements(a, labels)
+
+
+@given(adjacencies(directed=True), st.data())
+def test_improve_ends_where_no_single_move_helps(a: Adjacency, data: st.DataObject) -> None:
+    start = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(a), max_size=len(a))))
+    labels = improve(graph_of(a), start.copy())
+    reached = count_disagreements(a, labels)
+    assert reached <= count_disagreements(a, start)
+    for vertex in range(len(a)):
+        for target in range(len(a) + 1):
+            moved = labels.copy()
+            moved[vertex] = target
+            assert count_disagreements(a, moved) >= reached
+
+
+def partitions_of(m: int) -> list[list[int]]:
+    """All partitions as restricted growth strings."""
+    found = [[0]]
+    for _ in range(m - 1):
+        found = [[*p, label] for p in found for label in range(max(p) + 2)]
+    return found
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 6])
+def test_correlation_is_within_three_times_the_optimum_on_all_graphs(m: int) -> None:
+    pairs = list(combinations(range(m), 2))
+    same = np.array([[p[i] == p[j] for i, j in pairs] for p in partitions_of(m)])
+    every = range(2 ** len(pairs)) if m < 6 else range(0, 2 ** len(pairs), 7)
+    exact = 0
+    for code in every:
+        edges = np.array([code >> bit & 1 for bit in range(len(pairs))], dtype=bool)
+        optimum = (same != edges).sum(1).min()
+        a = np.zeros((m, m), dtype=bool)
+        for (i, j), edge in zip(pairs, edges, strict=True):
+            a[i, j] = a[j, i] = edge
+        graph = graph_of(a)
+        cost = disagreements(graph, correlation(graph, seed=code))
+        assert cost <= 3 * optimum
+        exact += cost == optimum
+    assert exact >= 0.99 * len(every), "with restarts and moves it is nearly always the optimum"
+
+
+@given(adjacencies())
+def test_pivots_cost_three_times_the_optimum_on_average(a: Adjacency) -> None:
+    graph = graph_of(a)
+    if len(a) > 6:
+        return
+    best = min(count_disagreements(a, np.array(p)) for p in partitions_of(len(a)))
+    rng = np.random.default_rng(0)
+    costs = [disagreements(graph, pivot(graph, rng.permutation(len(a)))) for _ in range(200)]
+    assert np.mean(costs) <= 3 * best + 3 * np.std(costs) / np.sqrt(200) + 1e-9
+
+
+@given(adjacencies(directed=True))
+def test_components_are_reachability(a: Adjacency) -> None:
+    reach = a | a.T | np.eye(len(a), dtype=bool)
+    for _ in a:
+        reach = reach @ reach
+    labels = components(graph_of(a))
+    assert np.array_equal(labels[:, None] == labels, reach)
+
+
+@given(adjacencies(directed=True))
+def test_cliques_are_cliques(a: Adjacency) -> None:
+    for clique in as_sets(cliques(graph_of(a))):
+        assert all(a[i, j] and a[j, i] for i in clique for j in clique if i != j)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(0, 50))
+def test_disjoint_cliques_are_found_by_all(labels: list[int], seed: int) -> None:
+    truth = np.array(labels)
+    a = truth[:, None] == truth
+    np.fill_diagonal(a, False)
+    for method in ("correlation", "components", "cliques"):
+        assert as_sets(cluster_graph(graph_of(a), method, seed).labels) == as_sets(truth)
+
+
+def test_threshold_is_inclusive_and_the_diagonal_is_no_edge() -> None:
+    d = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
+    assert threshold_graph(d, 2.0).toarray().tolist() == [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
+    stored = sparse.coo_array(([1.0, 2.5, 1.0], ([0, 0, 1], [1, 2, 0])), shape=(3, 3))
+    assert threshold_graph(stored, 2.0).toarray().tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+
+
+def test_the_same_seed_gives_the_same_clusters() -> None:
+    a = np.random.default_rng(0).random((30, 30)) < 0.4
+    graph = graph_of(np.triu(a, 1) | np.triu(a, 1).T)
+    assert cluster_graph(graph, seed=5) == cluster_graph(graph, seed=5)
+    with pytest.raises(InputError, match="did you mean 'correlation'"):
+        cluster_graph(graph, "correlations")

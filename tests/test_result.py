@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from srfca import SRFCA, Global, Local, Result, Simulation, Work
+from srfca.errors import InputError
+from srfca.files import replace_file
+from srfca.models import linear
+from tests import examples
+
+WORK = Work(steps=12, local_steps=3, batch_size=10, lr=0.05)
+
+
+@pytest.fixture(scope="module")
+def federation() -> Simulation:
+    return Simulation(examples.regression([20] * 9, clusters=3), linear(4))
+
+
+@pytest.fixture(scope="module")
+def result(federation: Simulation) -> Result:
+    return SRFCA(work=WORK).fit(federation, seed=5)
+
+
+def test_saved_and_loaded_it_is_the_same(result: Result, tmp_path: Path) -> None:
+    folder = result.save(tmp_path / "a" / "b")
+    again = Result.load(folder)
+    assert sorted(p.name for p in folder.iterdir()) == ["result.json", "tensors.safetensors"]
+    assert torch.equal(again.models, result.models)
+    assert np.array_equal(again.labels, result.labels)
+    assert again.reach is not None
+    assert result.reach is not None
+    assert torch.equal(again.reach, result.reach)
+    assert again.parameters == result.parameters
+    assert (again.method, again.seed, again.clients) == ("SR-FCA", 5, result.clients)
+    for one, other in zip(again.history, result.history, strict=True):
+        assert (one.name, one.labels, one.loss, one.notes) == (
+            other.name, other.labels, other.loss, other.notes,
+        )  # fmt: skip
+    assert np.array_equal(again.history[0].distances, result.history[0].distances)  # type: ignore[arg-type]
+    assert again.summary() == result.summary()
+
+
+def test_the_json_is_plain(result: Result, tmp_path: Path) -> None:
+    content = json.loads((result.save(tmp_path) / "result.json").read_text())
+    assert content["labels"] == result.labels.tolist()
+    assert content["history"][0]["notes"]["why"].startswith("at distance")
+    assert content["parameters"]["work"]["lr"] == 0.05
+
+
+def test_it_reads_well(result: Result) -> None:
+    assert repr(result) == "Result(SR-FCA, 9 clients, 3 models, seed 5)"
+    text = result.summary()
+    assert text.startswith("SR-FCA, seed 5: 9 clients in 3 clusters of 3, 3, 3")
+    assert "MERGE 2" in text
+
+
+def test_damage_is_refused(result: Result, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no result"):
+        Result.load(tmp_path)
+    result.save(tmp_path)
+    tensors = tmp_path / "tensors.safetensors"
+    whole = tensors.read_bytes()
+    tensors.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(InputError, match="damaged, or of another run"):
+        Result.load(tmp_path)
+    tensors.write_bytes(whole)
+    text = (tmp_path / "result.json").read_text()
+    (tmp_path / "result.json").write_text(text.replace('"format": 1', '"format": 99'))
+    with pytest.raises(InputError, match="format 99"):
+        Result.load(tmp_path)
+    (tmp_path / "result.json").write_text(text[:50])
+    with pytest.raises(InputError, match=r"result\.json is damaged"):
+        Result.load(tmp_path)
+
+
+def test_an_unwritable_folder_is_named(result: Result, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write to .*file"):
+        result.save(tmp_path / "file" / "below")
+
+
+def test_an_interrupted_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x"
+    replace_file(path, b"old")
+
+    def interrupt(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_local_and_global_have_models_but_no_clusters(federation: Simulation) -> None:
+    for method, models in ((Local(work=WORK), 9), (Global(work=WORK), 1)):
+        found = method.fit(federation, seed=0)
+        assert len(found.models) == models
+        assert found.client_models.shape == (9, 5)
+        assert "cluster" not in found.summary().splitlines()[0]
+        with pytest.raises(InputError, match="no clusters to assign"):
+            found.assign(federation)
+    with pytest.raises(InputError, match="participation"):
+        Global(participation=0.0)
+
+
+def test_the_caller_may_watch(federation: Simulation) -> None:
+    from collections.abc import Iterator
+    from contextlib import contextmanager
+
+    from srfca.federation.base import Tick
+
+    class Counting:
+        def __init__(self) -> None:
+            self.seen: dict[str, list[int]] = {}
+
+        @contextmanager
+        def stage(self, name: str, steps: int) -> Iterator[Tick]:
+            done: list[int] = []
+            yield done.append
+            self.seen[name] = [steps, sum(done)]
+
+    for options in (
+        SRFCA(work=WORK, final_steps=4, participation=0.5, refine_steps=1, resample=True),
+        SRFCA(work=WORK, aggregate="gradients", participation=0.5, refine_steps=1),
+    ):
+        watch = Counting()
+        options.fit(federation, monitor=watch)
+        assert {"ONE_SHOT", "TRIMMED_MEAN_GD 1"} <= set(watch.seen)
+        for name, (announced, done) in watch.seen.items():
+            assert announced == done, name
