@@ -95,4 +95,4 @@ def test_synthetic_is_solved_as_well_as_on_the_true_clusters() -> None:
 def test_what_a_method_is_given_is_what_the_preset_says() -> None:
     method = runner.method(config.load("rotated-digits"), "sr-fca")
     assert isinstance(method, SRFCA)
-    assert method == SRFCA(refine_steps=2, work=Work(steps=200, batch_size=10, lr=0.3))
+    assert method == SRFCA(refine_steps=2, work=Work(steps=200, batch_size=10, lr=0.5))

@@ -8,10 +8,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require
 from srfca.federation.base import Federation
 
 _PARTNERS = 5
+
+
+def held_out_losses(federation: Federation, models: Tensor) -> NDArray[np.float64]:
+    """``[k, m]`` loss of every model on every client's held-out data."""
+    every = range(len(federation.clients))
+    losses = federation.losses(models, every, "validation")
+    return np.asarray(losses.cpu().double().numpy())
 
 
 def interchangeable(
@@ -62,11 +68,3 @@ def transfer(federation: Federation, w0: Tensor, w: Tensor) -> float:
     shifts = range(1, min(_PARTNERS, len(w) - 1) + 1)
     others = start - float(np.mean([held_out(torch.roll(w, shift, 0)) for shift in shifts]))
     return others / own if own > 0 else 1.0
-
-
-def require_validation(federation: Federation, why: str) -> None:
-    """Refuse a federation without held-out data."""
-    require(
-        "validation" in federation.splits,
-        f"{why} needs held-out data, but this federation has no validation split",
-    )

@@ -20,7 +20,7 @@ from srfca.clustering.threshold import Choice, check_distances, check_threshold,
 from srfca.distances import Distance, Side, distance_named
 from srfca.errors import InputError, require, unknown
 from srfca.federation.base import Federation, Work
-from srfca.methods.held_out import interchangeable, require_validation, transfer
+from srfca.methods.held_out import held_out_losses, interchangeable, transfer
 from srfca.methods.result import Result, reach
 from srfca.methods.rounds import (
     counts,
@@ -61,7 +61,8 @@ class SRFCA:
     """SR-FCA: find the clusters of a federation, and a model for each.
 
     Args:
-        threshold: lambda of ONE_SHOT: ``auto``, a number, or a quantile of the distances ("30%").
+        threshold: lambda of ONE_SHOT: a number, a quantile of the distances ("30%"), or ``auto``,
+            which finds it and checks what RECLUSTER and MERGE do on the clients' held-out data.
         merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
             do equally well on their clients' held-out data. None is the lambda of ONE_SHOT.
         min_size: t, the least number of clients of a cluster.
@@ -150,6 +151,11 @@ def sr_fca(
     m, steps = len(federation.clients), options.work.steps
     require(m >= 2, f"clustering needs at least two clients, but there is {m}")
     require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
+    require(
+        "auto" not in (options.threshold, options.merge_threshold)
+        or "validation" in federation.splits,
+        "threshold='auto' needs held-out data, but this federation has no validation split",
+    )
     run = Recorder(federation, monitor)
     w0 = federation.initial(seed)
 
@@ -201,7 +207,6 @@ def one_shot(
     check_distances(distances)
     choice = choose(distances, options.threshold, options.min_size, seed)
     if choice.graph is None:
-        require_validation(own.federation, "threshold='auto'")
         gain = transfer(own.federation, w0, own.models)
         alike = gain >= ALIKE
         verdict = "one cluster" if alike else "every client is a cluster of its own"
@@ -276,10 +281,23 @@ def trimmed_mean_gd(
 
 
 def recluster(options: SRFCA, own: Side, clusters: Clusters) -> Clusters:
-    """RECLUSTER: every client goes to argmin_c dist(w_i, omega_c), the lowest c on a tie."""
+    """RECLUSTER: every client goes to argmin_c dist(w_i, omega_c), the lowest c on a tie.
+
+    With ``threshold="auto"`` a client stays where it is if it would do worse, on its held-out data,
+    with the nearest cluster's model: distances of poor local models mislead (docs/sr_fca.md).
+    """
     theirs = Side.clusters(own.federation, clusters.models, clusters.partition)
-    nearest = distance_named(options.distance)(own, theirs).argmin(axis=1)
-    return Clusters.of(nearest, clusters.models)
+    labels = distance_named(options.distance)(own, theirs).argmin(axis=1)
+    if options.threshold == "auto":
+        labels = unless_worse(held_out_losses(own.federation, clusters.models), clusters, labels)
+    return Clusters.of(labels, clusters.models)
+
+
+def unless_worse(losses: np.ndarray, clusters: Clusters, labels: np.ndarray) -> np.ndarray:
+    """The labels ``[m]``, or the present one where that cluster's model has a lower loss [k, m]."""
+    every, present = np.arange(len(labels)), clusters.partition.labels
+    worse = (present >= 0) & (losses[labels, every] > losses[present, every])
+    return np.where(worse, present, labels)
 
 
 def merge(
@@ -295,9 +313,7 @@ def merge(
     if threshold is None and options.threshold != "auto":
         threshold = choice.threshold
     if threshold is None or threshold == "auto":
-        require_validation(federation, "merge_threshold='auto'")
-        every = range(len(federation.clients))
-        losses = federation.losses(clusters.models, every, "validation").cpu().double().numpy()
+        losses = held_out_losses(federation, clusters.models)
         graph = threshold_graph(~interchangeable(losses, before), 0)
     else:
         side = Side.clusters(federation, clusters.models, before)
