@@ -1,0 +1,62 @@
+"""The simulation on a GPU against the one on a CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from srfca import SRFCA, Simulation, Work
+from srfca.models import linear
+from srfca.random import Key, batches, client_words, streams
+from tests import examples
+from tests.test_simulation import CASES, WORKS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+
+
+def test_draws_are_those_of_the_cpu() -> None:
+    words, sizes = client_words(["a", "b", "c"]), torch.tensor([70, 9, 33])
+    key = Key(1, "gpu", 2)
+    expected = batches(streams(key, words), sizes, 10, 40)
+    found = batches(streams(key, words.cuda()), sizes.cuda(), 10, 40)
+    assert torch.equal(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "dropout"])
+def test_fit_and_scores_are_those_of_the_cpu(case: str, work: str) -> None:
+    data, model = CASES[case]
+    cpu, gpu = (Simulation(data, examples.doubled(model), device=d) for d in ("cpu", "cuda"))
+    starts = cpu.initial(0).repeat(6, 1)
+    expected = cpu.fit(starts, range(6), WORKS[work], Key(0, "x"))
+    found = gpu.fit(starts.cuda(), range(6), WORKS[work], Key(0, "x"))
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(
+        gpu.losses(found, range(6)).cpu(), cpu.losses(expected, range(6)), rtol=1e-6, atol=1e-7
+    )
+    scores = gpu.scores(found, range(6)).loss
+    torch.testing.assert_close(scores, cpu.scores(expected, range(6)).loss, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{}, {"aggregate": "gradients"}, {"distance": "l2"}])
+def test_sr_fca_is_that_of_the_cpu(options: dict[str, str]) -> None:
+    data = examples.regression([20 + i % 3 for i in range(12)], clusters=3)
+    work = Work(steps=30, local_steps=3, batch_size=10, lr=0.05)
+    method = SRFCA(work=work, participation=0.5, **options)  # type: ignore[arg-type]
+    model = examples.doubled(linear(4))
+    cpu, gpu = (method.fit(Simulation(data, model, device=d), 1) for d in ("cpu", "cuda"))
+    assert np.array_equal(cpu.labels, gpu.labels)
+    torch.testing.assert_close(gpu.models.cpu(), cpu.models, rtol=1e-7, atol=1e-8)
+
+
+def test_a_result_from_a_gpu_is_saved_and_assigns(tmp_path: object) -> None:
+    data = examples.regression([20] * 9, clusters=3)
+    federation = Simulation(data, linear(4), device="cuda")
+    work = Work(steps=30, local_steps=3, batch_size=10, lr=0.05)
+    result = SRFCA(work=work).fit(federation)
+    result.save(str(tmp_path))
+    assert result.assign(federation).labels.tolist() == result.labels.tolist()
