@@ -1,4 +1,7 @@
-"""Draw the figures of the docs: ``pip install 'srfca[report]'``, then ``python docs/make_figures.py``."""
+"""Draw the figures of the docs.
+
+pip install 'srfca[report]' && python docs/make_figures.py
+"""
 
 from pathlib import Path
 

@@ -6,6 +6,8 @@ from srfca import Work
 from srfca.errors import InputError
 from srfca.experiments import config, runner
 from srfca.methods import SRFCA
+from srfca.methods.run import Recorder
+from srfca.methods.sr_fca import trimmed_mean_gd
 
 
 def test_every_preset_loads_and_says_what_it_is() -> None:
@@ -87,6 +89,13 @@ def test_synthetic_is_solved_as_well_as_on_the_true_clusters() -> None:
     assert (row["num_clusters"], row["misclustering"], row["ari"]) == (2, 0.0, 1.0)
     assert row["loss"] < 2e-6
     assert row["distance_to_optimum"] < 0.01
+    assert clients.data.truth is not None
+    oracle = trimmed_mean_gd(
+        runner.method(experiment, "sr-fca"), clients, clients.initial(0), clients.data.truth,
+        seed=0, r=1, run=Recorder(clients, None),
+    )  # fmt: skip
+    ceiling = float(clients.scores(oracle.client_models, range(40)).loss.mean())
+    assert row["loss"] <= 2 * ceiling
     alone = runner.run(experiment, "local", clients, seed=0).row()
     assert alone["loss"] > 1
     assert alone["num_clusters"] is alone["misclustering"] is alone["ari"] is None

@@ -20,7 +20,7 @@ from srfca.federation import Federation
 from srfca.federation.base import Scores, Split
 from srfca.methods.held_out import interchangeable, transfer
 from srfca.methods.rounds import local_training, participants
-from srfca.methods.sr_fca import Clusters, merge, onto_ball, recluster
+from srfca.methods.sr_fca import Clusters, merge, onto_ball, recluster, unless_worse
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -64,12 +64,19 @@ def test_recluster_sends_everybody_to_the_nearest(
     w = data.draw(st.lists(pairs, min_size=len(labels), max_size=len(labels)))
     clusters = Clusters(Partition(labels), torch.tensor(omega).double())
     own = Side.clients(nowhere(), torch.tensor(w).double())
-    found = recluster(SRFCA(distance="l2"), own, clusters)
+    found = recluster(SRFCA(distance="l2", threshold=1.0), own, clusters)
     for client, (x, y) in enumerate(w):
         squares = [(x - a) ** 2 + (y - b) ** 2 for a, b in omega]
         model = tuple(found.models[found.partition.labels[client]].tolist())
         assert model == omega[squares.index(min(squares))], "the first of the nearest"
     assert found.partition.num_clusters == len(found.models), "an emptied cluster disappears"
+
+
+def test_under_auto_nobody_is_moved_to_a_worse_model() -> None:
+    clusters = Clusters(Partition([0, 0, 1, -1]), torch.zeros(2, 1))
+    losses = np.array([[1.0, 1.0, 2.0, 9.0], [2.0, 0.5, 2.0, 1.0]])
+    moved = unless_worse(losses, clusters, np.array([1, 1, 0, 0]))
+    assert moved.tolist() == [0, 1, 0, 0], "worse, better, equal, and nowhere to stay"
 
 
 @given(clusterings(), st.floats(0, 8), st.integers(1, 4))

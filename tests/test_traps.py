@@ -78,7 +78,7 @@ def test_2_recluster_keeps_models_and_numbers_together() -> None:
     w = torch.tensor([[9.0], [9.1], [0.0], [0.2]])
     models = torch.tensor([[0.0], [5.0], [9.0]])
     clusters = Clusters(Partition([0, 0, 1, 2]), models)
-    found = recluster(SRFCA(distance="l2"), Side.clients(federation(4), w), clusters)
+    found = recluster(SRFCA(distance="l2", threshold=1.0), Side.clients(federation(4), w), clusters)
     assert found.partition.labels.tolist() == [0, 0, 1, 1], "renumbered, and one has disappeared"
     assert found.models.tolist() == [[9.0], [0.0]], "and so have the models"
 
