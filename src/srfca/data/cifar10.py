@@ -111,50 +111,18 @@ def restricted_load(content: bytes) -> Any:
     return _Restricted(io.BytesIO(content), encoding="bytes").load()
 
 
-_OPERATIONS = {
-    # fmt: off
-    "PROTO",
-    "FRAME",
-    "STOP",
-    "MARK",
-    "EMPTY_DICT",
-    "EMPTY_LIST",
-    "EMPTY_TUPLE",
-    "DICT",
-    "LIST",
-    "TUPLE",
-    "TUPLE1",
-    "TUPLE2",
-    "TUPLE3",
-    "APPEND",
-    "APPENDS",
-    "SETITEM",
-    "SETITEMS",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "BINSTRING",
-    "SHORT_BINSTRING",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-    "BINPUT",
-    "LONG_BINPUT",
-    "BINGET",
-    "LONG_BINGET",
-    "MEMOIZE",
-    "GLOBAL",
-    "STACK_GLOBAL",
-    "REDUCE",
-    "BUILD",
-    # fmt: on
-}
+_OPERATIONS = frozenset(
+    operation
+    for operations in (
+        "PROTO FRAME STOP MARK EMPTY_DICT EMPTY_LIST EMPTY_TUPLE DICT LIST TUPLE",
+        "TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS",
+        "BININT BININT1 BININT2 LONG1 NONE NEWTRUE NEWFALSE",
+        "BINSTRING SHORT_BINSTRING BINUNICODE SHORT_BINUNICODE",
+        "BINBYTES SHORT_BINBYTES BINBYTES8 BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE",
+        "GLOBAL STACK_GLOBAL REDUCE BUILD",
+    )
+    for operation in operations.split()
+)
 
 
 class _Restricted(pickle.Unpickler):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from srfca.data.users import Part, Users, spans
+from srfca.data.users import Part, Users
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's symbols, in LEAF's order."""
@@ -33,7 +34,7 @@ def encode(text: str) -> NDArray[np.uint8]:
     True
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    return _TABLE[np.minimum(codes, len(_TABLE) - 1)]
+    return np.take(_TABLE, np.minimum(codes, len(_TABLE) - 1))
 
 
 def decode(codes: NDArray[np.uint8]) -> str:
@@ -60,8 +61,13 @@ def split(count: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _part(text: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Part:
-    if not sizes.any():
-        return Part(np.empty((0, WINDOW), np.uint8), np.empty(0, np.int64), sizes)
-    first = spans(starts, sizes)
-    x = np.lib.stride_tricks.sliding_window_view(text, WINDOW)[first]
-    return Part(x, text[first + WINDOW].astype(np.int64), sizes)
+    x = np.empty((int(sizes.sum()), WINDOW), np.uint8)
+    y = np.empty(len(x), np.int64)
+    filled = 0
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        if size:
+            rows, shown = slice(filled, filled + size), text[start : start + size + WINDOW]
+            x[rows] = sliding_window_view(shown[:-1], WINDOW)
+            y[rows] = shown[WINDOW:]
+            filled += size
+    return Part(x, y, sizes)

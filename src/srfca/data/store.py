@@ -144,5 +144,5 @@ def _remove_older(home: Path, name: str, entry: Path) -> None:
 
 def _checksum(array: NDArray[Any]) -> list[Any]:
     flat = np.ascontiguousarray(array).reshape(-1)
-    content = zlib.crc32(flat.view(np.uint8)) if flat.size else 0
+    content = zlib.crc32(flat.view(np.uint8).data) if flat.size else 0
     return [array.dtype.str, list(array.shape), content]
