@@ -118,7 +118,7 @@ _OPERATIONS = frozenset(
         "TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS",
         "BININT BININT1 BININT2 LONG1 NONE NEWTRUE NEWFALSE",
         "BINSTRING SHORT_BINSTRING BINUNICODE SHORT_BINUNICODE",
-        "BINBYTES SHORT_BINBYTES BINBYTES8 BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE",
+        "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE",
         "GLOBAL STACK_GLOBAL REDUCE BUILD",
     )
     for operation in operations.split()
@@ -151,12 +151,12 @@ class _Array:
 
     def __setstate__(self, state: tuple[object, ...]) -> None:
         _, shape, dtype, by_column, content = state
-        if not (isinstance(dtype, _Dtype) and isinstance(content, bytes)):
+        if not (isinstance(dtype, _Dtype) and isinstance(content, bytes | bytearray)):
             raise pickle.UnpicklingError("the pickle has an array that is not of bytes")
         self.array = _shaped(content, shape, "F" if by_column else "C")
 
 
-def _shaped(content: bytes, shape: object, order: str) -> NDArray[np.uint8]:
+def _shaped(content: bytes | bytearray, shape: object, order: str) -> NDArray[np.uint8]:
     if not (isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)):
         raise pickle.UnpicklingError("the pickle has an array without a shape")
     flat = np.frombuffer(content, np.uint8)

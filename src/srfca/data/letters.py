@@ -34,7 +34,8 @@ def encode(text: str) -> NDArray[np.uint8]:
     True
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    return np.take(_TABLE, np.minimum(codes, len(_TABLE) - 1))
+    indices: NDArray[np.uint8] = _TABLE[np.minimum(codes, len(_TABLE) - 1)]
+    return indices
 
 
 def decode(codes: NDArray[np.uint8]) -> str:

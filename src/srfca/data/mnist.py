@@ -107,15 +107,12 @@ def _idx(
     file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int, most: int
 ) -> NDArray[np.uint8]:
     """The content of an idx file of unsigned bytes that is at most ``most`` bytes long."""
-    header = struct.Struct(f">4B{dimensions}I")
-    start = file.read(header.size)
-    require(len(start) == header.size, f"{path}: ends in its header; {_AGAIN}")
-    *magic, kind, axes = start[:4]
+    magic, wanted = file.read(4), bytes([0, 0, 8, dimensions])
     require(
-        magic == [0, 0] and kind == 8 and axes == dimensions,
-        f"{path}: begins with {start[:4].hex(' ')}, not with 00 00 08 {dimensions:02x}; {_AGAIN}",
+        magic == wanted,
+        f"{path}: begins with {magic.hex(' ')}, not with {wanted.hex(' ')}; {_AGAIN}",
     )
-    shape = header.unpack(start)[4:]
+    shape = struct.unpack(f">{dimensions}I", file.read(4 * dimensions))
     length = int(np.prod([int(n) for n in shape], dtype=object))
     require(length > 0, f"{path}: has nothing in it; {_AGAIN}")
     problem = f"{path}: is shorter than the {length} bytes that it announces; {_AGAIN}"
