@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
 from hypothesis import strategies as st
+
+from srfca.errors import InputError
+
+T = TypeVar("T")
 
 
 @st.composite
@@ -17,3 +25,14 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
     for place in draw(st.lists(st.integers(0, 8 * len(content) - 1), min_size=1, max_size=3)):
         changed[place // 8] ^= 1 << place % 8
     return bytes(changed)
+
+
+def attempt(read: Callable[[Path], T], path: Path, content: bytes) -> T | None:
+    """What is read from a file with this content, or None where it is refused by name."""
+    path.write_bytes(content)
+    try:
+        return read(path)
+    except InputError as error:
+        if str(path) not in str(error) and str(path.parent) not in str(error):
+            raise AssertionError(f"does not name the file: {error}") from error
+        return None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from srfca.data import cifar10
 from srfca.errors import InputError
-from tests.damage import damaged
+from tests.damage import attempt, damaged
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (3, 3072), dtype=np.uint8)
@@ -197,20 +197,20 @@ def small(kind: str) -> bytes:
 
 
 @given(data=st.data(), kind=st.sampled_from(["official", "protocol 2", "protocol 4", "protocol 5"]))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_damaged_batch_is_refused_or_of_the_right_form(
     tmp_path: Path, data: st.DataObject, kind: str
 ) -> None:
-    path = tmp_path / "data_batch_1"
     content = small(kind)
     head = data.draw(st.booleans())
     broken = data.draw(damaged(content[:150])) + content[150:] if head else None
-    path.write_bytes(broken or data.draw(damaged(content)))
-    try:
-        x, y = cifar10.read_batch(path)
-    except InputError as error:
-        assert str(path) in str(error)
-    else:
+    batch = attempt(
+        cifar10.read_batch, tmp_path / "data_batch_1", broken or data.draw(damaged(content))
+    )
+    if batch is not None:
+        x, y = batch
         assert x.shape == (len(y), 3, 32, 32)
         assert x.dtype == np.uint8
         assert set(y.tolist()) <= set(range(10))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from srfca.data import mnist
 from srfca.errors import InputError
-from tests.damage import damaged
+from tests.damage import attempt, damaged
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (5, 28, 28), dtype=np.uint8)
@@ -89,7 +89,7 @@ def test_wrong_images_are_refused_by_name(tmp_path: Path, content: bytes, proble
 def test_labels_are_digits_and_as_many_as_images(tmp_path: Path) -> None:
     path = write(tmp_path)["train-labels-idx1-ubyte"]
     path.write_bytes(idx(LABELS[:4]))
-    with pytest.raises(InputError, match="5 images, but .* has 4 labels"):
+    with pytest.raises(InputError, match=r"5 images, but .* has 4 labels"):
         mnist.load(tmp_path)
     path.write_bytes(idx(LABELS + 1))
     with pytest.raises(InputError, match="label 10"):
@@ -97,32 +97,27 @@ def test_labels_are_digits_and_as_many_as_images(tmp_path: Path) -> None:
 
 
 @given(content=damaged(gzip.compress(idx(IMAGES))))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_damaged_gzip_file_is_refused_or_harmless(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "file.gz"
-    path.write_bytes(content)
-    try:
-        images = mnist.read_images(path)
-    except InputError as error:
-        assert str(path) in str(error)
-    else:
+    images = attempt(mnist.read_images, tmp_path / "file.gz", content)
+    if images is not None:
         np.testing.assert_array_equal(images, IMAGES)
 
 
 @given(data=st.data(), array=st.sampled_from([IMAGES[:2], LABELS]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_damaged_plain_file_is_refused_or_of_the_right_shape(
     tmp_path: Path, data: st.DataObject, array: NDArray[np.uint8]
 ) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(data.draw(damaged(idx(array))))
     read: Callable[[Path], NDArray[np.uint8] | NDArray[np.int64]] = (
         mnist.read_images if array.ndim == 3 else mnist.read_labels
     )
-    try:
-        assert read(path).shape == array.shape
-    except InputError as error:
-        assert str(path) in str(error)
+    result = attempt(read, tmp_path / "file", data.draw(damaged(idx(array))))
+    assert result is None or result.shape == array.shape
 
 
 def test_the_real_mnist(real_data: Callable[[str], Path]) -> None:

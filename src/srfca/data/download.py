@@ -74,7 +74,7 @@ def _fetch(data: DataSet, download: Download, folder: Path, progress: Progress |
                 ) from error
         else:
             break
-    return _unpack(target) if download.unpack else target
+    return _unpack(target, data.homes[0]) if download.unpack else target
 
 
 class Resume:
@@ -147,18 +147,17 @@ def _unpacked(data: DataSet, folder: Path) -> Path | None:
     return home
 
 
-def _unpack(archive: Path) -> Path:
-    """Unpack an archive that holds one folder beside it, in one move, and remove it."""
+def _unpack(archive: Path, name: str) -> Path:
+    """Put the folder of this name in an archive beside it, in one move, and remove the archive."""
     draft = Path(tempfile.mkdtemp(dir=archive.parent, prefix=".unpack-"))
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(draft, filter="data")
-        (content,) = draft.iterdir()
-        target = archive.parent / content.name
-        if target.exists():
-            os.replace(target, draft / "before")
-        os.replace(content, target)
-    except (tarfile.TarError, EOFError, ValueError) as error:
+        target = archive.parent / name
+        if (draft / name).is_dir() and target.exists():
+            os.replace(target, draft / ".before")
+        os.replace(draft / name, target)
+    except (tarfile.TarError, EOFError, OSError) as error:
         raise InputError(f"{archive} cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -74,6 +74,7 @@ def read_part(files: Sequence[Path], layout: Layout) -> tuple[list[str], Part]:
     counts = [_counts(path) for path in files]
     total = sum(sum(of.values()) for of in counts)
     most = sum(path.stat().st_size for path in files) // layout.length
+    most += layout.gap * sum(len(of) for of in counts)
     if total > most:
         raise InputError(
             f"{files[0].parent}: 'num_samples' counts {total} samples, but the files have room "

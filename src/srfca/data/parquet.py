@@ -40,7 +40,7 @@ def femnist(tables: Sequence[Path]) -> Users:
         writers.append(_strings(path, "writer_id", names))
         pixels.append(np.stack([_picture(path, pillow, picture) for picture in pictures]))
         classes.append(_classes(path, labels))
-    return _split(writers, pixels, classes, _random)
+    return _split(tables, writers, pixels, classes, _random)
 
 
 def shakespeare(tables: Sequence[Path]) -> Users:
@@ -53,7 +53,7 @@ def shakespeare(tables: Sequence[Path]) -> Users:
         windows.append(letters.encode("".join(x)).reshape(-1, letters.WINDOW))
         y = _strings(path, "y", following, 1)
         targets.append(letters.encode("".join(y)).astype(np.int64))
-    return _split(roles, windows, targets, _last)
+    return _split(tables, roles, windows, targets, _last)
 
 
 def _batches(
@@ -102,13 +102,14 @@ def _open(file: Any, path: Path) -> tuple[list[str], Iterator[Any]]:
 
 
 def _split(
+    tables: Sequence[Path],
     users: Sequence[Sequence[str]],
     x: Sequence[NDArray[Any]],
     y: Sequence[NDArray[np.int64]],
     kind: Callable[[list[str], NDArray[np.int64]], NDArray[np.int64]],
 ) -> Users:
     """Rows in file order to users in alphabetical order, each with its two parts."""
-    require(len(users) > 0, "the tables have no rows")
+    require(len(users) > 0, f"{tables[0]}: has no rows")
     found, owner = np.unique([name for some in users for name in some], return_inverse=True)
     names = found.tolist()
     order = np.argsort(owner, kind="stable")

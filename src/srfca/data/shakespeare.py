@@ -73,10 +73,17 @@ def load(folder: Path | str | None = None, min_samples: int = 1000) -> Users:
     """
     require(min_samples >= 1, f"min_samples must be at least 1, not {min_samples}")
     folder = data_folder(folder)
-    path = find_text(folder)
-    if path is not None:
-        return roles(folder).keep(min_samples).windows()
-    return _from_samples(folder).keep(samples=min_samples, test=1)
+    found: Roles | Users
+    if find_text(folder) is not None:
+        found = roles(folder).keep(min_samples)
+    else:
+        found = _from_samples(folder).keep(samples=min_samples, test=1)
+    require(
+        len(found) > 0,
+        f"no role of Shakespeare in {folder} has {min_samples} samples, test data among them: "
+        "min_samples must be smaller",
+    )
+    return found.windows() if isinstance(found, Roles) else found
 
 
 def roles(folder: Path | str | None = None) -> Roles:
@@ -144,7 +151,7 @@ def read(path: Path) -> Roles:
     texts: dict[str, NDArray[np.uint8]] = {}
     for title, lines in plays(text):
         for character, said in speeches(lines).items():
-            codes = letters.encode(_joined(said))
+            codes = letters.encode(joined(said))
             if len(codes) > letters.WINDOW:
                 texts[role_name(title, character)] = codes
     require(len(texts) > 0, f"{path}: no play with speaking roles is in it; {_AGAIN}")
@@ -165,8 +172,8 @@ def plays(text: str) -> Iterator[tuple[str, list[str]]]:
     """The plays of the complete works: titles and lines. Poems are left out."""
     lines = text.splitlines()
     starts = _listed(lines) or _signed(lines)
-    ends = [line for _, line in starts[1:]] + [len(lines)]
-    for (title, start), end in zip(starts, ends, strict=True):
+    bounds = [*(line for _, line in starts), len(lines)]
+    for (title, start), end in zip(starts, bounds[1:], strict=True):
         body = lines[start + 1 : end]
         if any(_ACT.match(line.strip()) for line in body):
             yield title, body
@@ -299,6 +306,7 @@ def _spoken(line: str) -> str:
     return re.split(r" {3,}", line.strip(), maxsplit=1)[0]
 
 
-def _joined(said: list[str]) -> str:
+def joined(said: list[str]) -> str:
+    """Lines as one text, without asides to the reader and with single spaces."""
     text = _ASIDE.sub(" ", " ".join(said))
     return " ".join(text.replace("æ", "ae").replace("Æ", "AE").replace("à", "a").split())
