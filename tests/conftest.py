@@ -1,4 +1,12 @@
+"""Fixtures that several tests use."""
+
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,6 +14,32 @@ from hypothesis import settings
 
 settings.register_profile("srfca", deadline=None)
 settings.load_profile("srfca")
+
+UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
+
+
+@pytest.fixture(scope="session")
+def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder with a real data set in it, by name; the test is skipped where there is none."""
+    folder = tmp_path_factory.mktemp("data")
+
+    def find(name: str) -> Path:
+        if named := os.environ.get("SRFCA_DATA"):
+            return Path(named)
+        if not UNPACK.exists():
+            pytest.skip(f"needs the real {name}: set SRFCA_DATA to a folder that has it")
+        subprocess.run([sys.executable, str(UNPACK), str(folder), name], check=True)
+        return folder
+
+    return find
+
+
+@pytest.fixture
+def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's cache folder of the test's own."""
+    folder = tmp_path / "user-cache"
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(folder / name))
+    return folder
 
 
 @pytest.fixture(autouse=True)
