@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from srfca.data import cifar10
+from srfca.data.loaders import cifar10
 from srfca.errors import InputError
 from tests.damage import attempt, damaged
 
@@ -123,7 +123,7 @@ def test_a_malicious_pickle_is_refused_and_does_nothing(tmp_path: Path, protocol
         ("numpy", "memmap"),
         ("numpy", "ndarray.tofile"),
         ("numpy.core.multiarray", "fromfile"),
-        ("srfca.data.cifar10", "os"),
+        ("srfca.data.loaders.cifar10", "os"),
     ],
 )
 def test_nothing_else_can_be_named(module: str, name: str) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from srfca.data import check as checks
-from srfca.data import registry
-from srfca.data.download import Resume, get
-from srfca.data.registry import DataSet, Download
+from srfca.data.loaders import check as checks
+from srfca.data.loaders import registry
+from srfca.data.loaders.download import Resume, get
+from srfca.data.loaders.registry import DataSet, Download
 from srfca.errors import InputError
 from tests import test_cifar10, test_mnist
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from srfca.data import femnist, leaf, letters, shakespeare
-from srfca.data.users import Users
+from srfca.data.loaders import femnist, leaf, letters, shakespeare
+from srfca.data.loaders.users import Users
 from srfca.errors import InputError
 from tests.damage import attempt, damaged
 

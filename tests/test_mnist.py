@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from srfca.data import mnist
+from srfca.data.loaders import mnist
 from srfca.errors import InputError
 from tests.damage import attempt, damaged
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from PIL import Image
 from pyarrow import csv, parquet
 
-from srfca.data import femnist, letters, shakespeare
-from srfca.data import parquet as loader
+from srfca.data.loaders import femnist, letters, shakespeare
+from srfca.data.loaders import parquet as loader
 from srfca.errors import InputError
 from tests.damage import attempt, damaged
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from srfca.data import letters, shakespeare
+from srfca.data.loaders import letters, shakespeare
 from srfca.errors import InputError
 from tests.damage import attempt, damaged
 

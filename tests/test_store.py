@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from srfca.data.store import cached, data_folder
+from srfca.data.loaders.store import cached, data_folder
 from srfca.errors import InputError
 
 
@@ -110,7 +110,7 @@ def test_an_entry_that_was_not_finished_is_never_read(
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("srfca.data.store._checksum", fail)
+    monkeypatch.setattr("srfca.data.loaders.store._checksum", fail)
     with pytest.raises(KeyboardInterrupt):
         load(parser)
     monkeypatch.undo()

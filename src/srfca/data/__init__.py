@@ -4,12 +4,40 @@ from collections.abc import Callable
 
 from srfca.data.clients import ClientData, Samples
 from srfca.data.digits import rotated_digits
+from srfca.data.federate import federate
+from srfca.data.paper import (
+    femnist,
+    inverted_mnist,
+    label_cifar10,
+    rotated_cifar10,
+    rotated_mnist,
+    shakespeare,
+)
 from srfca.data.synthetic import synthetic
 
-DATA_SETS: dict[str, Callable[..., ClientData]] = {
+FEDERATIONS: dict[str, Callable[..., ClientData]] = {
+    "femnist": femnist,
+    "inverted_mnist": inverted_mnist,
+    "label_cifar10": label_cifar10,
+    "rotated_cifar10": rotated_cifar10,
     "rotated_digits": rotated_digits,
+    "rotated_mnist": rotated_mnist,
+    "shakespeare": shakespeare,
     "synthetic": synthetic,
 }
-"""Data sets by the names that experiments use."""
+"""Client data by the names that experiments use."""
 
-__all__ = ["DATA_SETS", "ClientData", "Samples", "rotated_digits", "synthetic"]
+__all__ = [
+    "FEDERATIONS",
+    "ClientData",
+    "Samples",
+    "federate",
+    "femnist",
+    "inverted_mnist",
+    "label_cifar10",
+    "rotated_cifar10",
+    "rotated_digits",
+    "rotated_mnist",
+    "shakespeare",
+    "synthetic",
+]

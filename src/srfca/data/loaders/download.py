@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from srfca.data.registry import DataSet, Download, data_set
-from srfca.data.store import data_folder, file_hash
+from srfca.data.loaders.registry import DataSet, Download, data_set
+from srfca.data.loaders.store import data_folder, file_hash
 from srfca.errors import InputError
 from srfca.files import writable_folder
 

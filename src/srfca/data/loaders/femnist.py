@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from srfca.data import leaf, registry
-from srfca.data.store import cached, data_folder
-from srfca.data.users import Users
+from srfca.data.loaders import leaf, registry
+from srfca.data.loaders.store import cached, data_folder
+from srfca.data.loaders.users import Users
 
 
 def load(folder: Path | str | None = None) -> Users:
@@ -25,7 +25,7 @@ def load(folder: Path | str | None = None) -> Users:
             lambda: leaf.read(train, test, leaf.IMAGES).arrays(),
         )
     else:
-        from srfca.data import parquet
+        from srfca.data.loaders import parquet
 
         arrays = cached(folder, "femnist-parquet", tables, lambda: parquet.femnist(tables).arrays())
     return Users.from_arrays(arrays)

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from srfca.data import leaf, letters
-from srfca.data.users import Part, Users, spans
+from srfca.data.loaders import leaf, letters
+from srfca.data.loaders.users import Part, Users, spans
 from srfca.errors import InputError, require
 
 _ROWS = 8192

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from srfca.data import leaf, letters, registry
-from srfca.data.store import cached, data_folder
-from srfca.data.users import Users, spans
+from srfca.data.loaders import leaf, letters, registry
+from srfca.data.loaders.store import cached, data_folder
+from srfca.data.loaders.users import Users, spans
 from srfca.errors import InputError, require
 
 _TEXTS = ("100-0.txt", "pg100.txt", "100.txt")
@@ -128,7 +128,7 @@ def _from_samples(folder: Path) -> Users:
             lambda: leaf.read(train, test, leaf.TEXT).arrays(),
         )
     else:
-        from srfca.data import parquet
+        from srfca.data.loaders import parquet
 
         arrays = cached(
             folder, "shakespeare-parquet", tables, lambda: parquet.shakespeare(tables).arrays()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from srfca.data import cifar10, femnist, leaf, mnist, parquet, shakespeare
-from srfca.data.registry import DATA_SETS, DataSet, missing
-from srfca.data.store import data_folder, file_hash
+from srfca.data.loaders import cifar10, femnist, leaf, mnist, parquet, shakespeare
+from srfca.data.loaders.registry import DATA_SETS, DataSet, missing
+from srfca.data.loaders.store import data_folder, file_hash
 from srfca.errors import InputError
 
 State = Literal["verified", "different", "readable", "damaged", "missing"]

@@ -11,9 +11,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from srfca.data import registry
-from srfca.data.images import Images
-from srfca.data.store import cached, data_folder
+from srfca.data.loaders import registry
+from srfca.data.loaders.images import Images
+from srfca.data.loaders.store import cached, data_folder
 from srfca.errors import InputError, require
 
 _FILES = {

@@ -21,8 +21,8 @@ import ijson
 import numpy as np
 from numpy.typing import NDArray
 
-from srfca.data import letters
-from srfca.data.users import Part, Users
+from srfca.data.loaders import letters
+from srfca.data.loaders.users import Part, Users
 from srfca.errors import InputError, require
 
 PIXELS = 28 * 28
