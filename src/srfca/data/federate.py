@@ -58,13 +58,11 @@ def federate(
     train = _deal(x, y, truth, clusters, sizes, reuse, rng)
     held = None if test is None else _deal(*test, truth, clusters, "balanced", reuse, rng)
     mean, deviation = _moments([part for part, _ in train]) if standardise else _as_fractions(x)
-    return ClientData.of(
-        *(
-            dealt and [((part - mean) / deviation, labels) for part, labels in dealt]
-            for dealt in (train, held)
-        ),
-        truth,
-    )
+
+    def scaled(dealt: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+        return [((part - mean) / deviation, labels) for part, labels in dealt]
+
+    return ClientData.of(scaled(train), None if held is None else scaled(held), truth)
 
 
 def _truth(clients: int, clusters: int, shares: Sequence[float] | None) -> NDArray[np.int64]:
@@ -135,13 +133,13 @@ def _counts(
             spare = available - SMALLEST * count
             return SMALLEST + np.floor(spare * weights / weights.sum()).astype(np.int64)
         case int():
-            wanted = np.full(clients, sizes)
+            wanted = np.full(clients, sizes, dtype=np.int64)
         case str():
             raise InputError(
                 f"sizes must be 'balanced', 'lognormal', a number or a list, not {sizes!r}"
             )
         case _:
-            wanted = np.asarray(sizes)
+            wanted = np.asarray(sizes, dtype=np.int64)
     require(len(wanted) == clients, f"there are {len(wanted)} sizes for {clients} clients")
     require(bool((wanted >= SMALLEST).all()), f"every client needs at least {SMALLEST} samples")
     asked = int(wanted[members].sum())

@@ -7,8 +7,8 @@ import numpy as np
 from srfca.data.clients import ClientData
 from srfca.data.federate import federate
 from srfca.data.loaders.images import Images
-from srfca.data.transforms import Transform, invert, only_classes, rotate, unchanged
 from srfca.data.loaders.users import Part, Users
+from srfca.data.transforms import Transform, invert, only_classes, rotate, unchanged
 from srfca.errors import require
 
 
@@ -94,7 +94,9 @@ def shakespeare(
 
     users = _draw(works.load(folder, min_samples).keep(test=1), clients, seed)
     limits = (max_samples, None if max_samples is None else max(1, max_samples // 4))
-    train, test = (_first(part, n) for part, n in zip((users.train, users.test), limits, strict=True))
+    train, test = (
+        _first(part, n) for part, n in zip((users.train, users.test), limits, strict=True)
+    )
     return _of_users(Users(users.names, train, test))
 
 
@@ -128,7 +130,9 @@ def _draw(users: Users, clients: int, seed: int) -> Users:
         1 <= clients <= len(users),
         f"clients must be at least 1 and at most the {len(users)} users there are, not {clients}",
     )
-    return users.take(np.sort(np.random.default_rng([seed, clients]).permutation(len(users))[:clients]))
+    return users.take(
+        np.sort(np.random.default_rng([seed, clients]).permutation(len(users))[:clients])
+    )
 
 
 def _first(part: Part, most: int | None) -> Part:

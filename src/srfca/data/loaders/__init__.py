@@ -1,1 +1,1 @@
-"""Data sets as their publishers lay them out: found, checked, parsed once, downloaded on request."""
+"""Data sets as their publishers lay them out: found, checked, parsed once, downloaded if asked."""
