@@ -83,7 +83,7 @@ def test_every_sample_goes_to_at_most_one_client(
     transforms = [tagged(c) for c in range(clusters)]
     made = federate(
         x, y, clients=clients, clusters=transforms, sizes=sizes, reuse=reuse, test=(x, y),
-        standardise=False, seed=seed,
+        standardise="no", seed=seed,
     )  # fmt: skip
     assert made.truth is not None
     assert made.test is not None
@@ -124,7 +124,12 @@ def test_standardised_inputs_have_moments_0_and_1() -> None:
     torch.testing.assert_close(made.train.x.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     deviations = made.train.x.std((0, 2, 3), correction=0)
     torch.testing.assert_close(deviations, torch.tensor([1.0, 1.0, 0.0]), atol=1e-5, rtol=0)
-    plain = federate(X, Y, clients=3, clusters=[unchanged], standardise=False)
+    alone = federate(X, Y, clients=6, clusters=[unchanged, invert], standardise="client")
+    for client in range(6):
+        x = alone.train.of(client)[0]
+        assert x.mean().item() == pytest.approx(0, abs=1e-5)
+        assert x.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    plain = federate(X, Y, clients=3, clusters=[unchanged], standardise="no")
     assert (plain.train.x.min().item(), plain.train.x.max().item()) == (0.0, 1.0)
 
 
@@ -138,6 +143,7 @@ def test_standardised_inputs_have_moments_0_and_1() -> None:
         ({"sizes": [3, 3]}, "2 sizes for 4 clients"),
         ({"sizes": 1}, "at least 2 samples"),
         ({"sizes": 50}, "ask for 100 samples of a cluster that has 60"),
+        ({"standardise": "clients"}, "did you mean 'client'"),
         ({"clusters": []}, "at least one cluster"),
         ({"y": Y[:-1]}, "120 samples but 119 labels"),
     ],
@@ -159,7 +165,7 @@ def test_the_papers_federations(real_data: object) -> None:
     plain = data.rotated_mnist(folder=folder, rotations=1, clients=4)
     turned = data.rotated_mnist(folder=folder, rotations=4, clients=4)
     assert plain.train.x.shape == turned.train.x.shape
-    inverted = data.inverted_mnist(folder=folder, clients=10)
+    inverted = data.inverted_mnist(folder=folder, clients=10, standardise="federation")
     light, dark = (inverted.train.of(client)[0].mean().item() for client in (1, 0))
     assert light > 0.5
     assert dark < -0.5

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from srfca.data.clients import ClientData
 from srfca.data.transforms import Array, Transform
-from srfca.errors import InputError, require
+from srfca.errors import InputError, require, unknown
 
 Sizes = str | int | Sequence[int]
 SMALLEST = 2
@@ -26,7 +27,7 @@ def federate(
     sizes: Sizes = "balanced",
     test: tuple[Array, Array] | None = None,
     reuse: bool = False,
-    standardise: bool = True,
+    standardise: str = "federation",
     seed: int = 0,
 ) -> ClientData:
     """Deal samples to clients, those of each cluster seeing them through its transform.
@@ -43,7 +44,8 @@ def federate(
         reuse: Each cluster deals all of the samples among its clients; else every sample goes to
             one client of the federation.
         standardise: Bring each channel (or the whole, where there are none) to mean 0 and standard
-            deviation 1 over all clients' training samples.
+            deviation 1 over the training samples of the ``federation``, or of each ``client`` by
+            itself (which takes away what a constant shift makes different); or ``no``.
         seed: Decides who gets what.
 
     >>> from srfca.data.transforms import rotate, unchanged
@@ -57,12 +59,30 @@ def federate(
     rng = np.random.default_rng([seed, clients])
     train = _deal(x, y, truth, clusters, sizes, reuse, rng)
     held = None if test is None else _deal(*test, truth, clusters, "balanced", reuse, rng)
-    mean, deviation = _moments([part for part, _ in train]) if standardise else _as_fractions(x)
+    ways = _standards(train, standardise, x.dtype)
 
     def scaled(dealt: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
-        return [((part - mean) / deviation, labels) for part, labels in dealt]
+        return [
+            ((part - mean) / deviation, labels)
+            for (part, labels), (mean, deviation) in zip(dealt, ways, strict=True)
+        ]
 
     return ClientData.of(scaled(train), None if held is None else scaled(held), truth)
+
+
+def _standards(
+    train: list[tuple[Array, Array]], standardise: str, dtype: np.dtype[Any]
+) -> list[tuple[Array, Array]]:
+    """What each client subtracts from its samples, and what it divides them by."""
+    match standardise:
+        case "federation":
+            return [_moments([part for part, _ in train])] * len(train)
+        case "client":
+            return [_moments([part]) for part, _ in train]
+        case "no":
+            scale = 255 if np.issubdtype(dtype, np.integer) else 1
+            return [(np.zeros(1, np.float32), np.full(1, scale, np.float32))] * len(train)
+    raise unknown("standardise", standardise, ["federation", "client", "no"])
 
 
 def _truth(clients: int, clusters: int, shares: Sequence[float] | None) -> NDArray[np.int64]:
@@ -144,13 +164,7 @@ def _counts(
     require(bool((wanted >= SMALLEST).all()), f"every client needs at least {SMALLEST} samples")
     asked = int(wanted[members].sum())
     require(asked <= available, f"sizes ask for {asked} samples of a cluster that has {available}")
-    return wanted[members]
-
-
-def _as_fractions(x: Array) -> tuple[Array, Array]:
-    """What brings pixels to 0..1, and leaves fractions as they are."""
-    scale = 255 if np.issubdtype(x.dtype, np.integer) else 1
-    return np.zeros(1, np.float32), np.full(1, scale, np.float32)
+    return np.asarray(wanted[members])
 
 
 def _moments(parts: list[Array]) -> tuple[Array, Array]:

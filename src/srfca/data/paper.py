@@ -27,12 +27,18 @@ def rotated_mnist(
 
 
 def inverted_mnist(
-    *, clients: int = 100, sizes: str | int = "balanced", folder: str | None = None, seed: int = 0
+    *,
+    clients: int = 100,
+    sizes: str | int = "balanced",
+    standardise: str = "client",
+    folder: str | None = None,
+    seed: int = 0,
 ) -> ClientData:
     """MNIST, every image with one client; half of the clients see 255 - pixel."""
     from srfca.data.loaders import mnist
 
-    return _of_images(mnist.load(folder), [unchanged, invert], clients, sizes, seed)
+    clusters = [unchanged, invert]
+    return _of_images(mnist.load(folder), clusters, clients, sizes, seed, standardise=standardise)
 
 
 def rotated_cifar10(
@@ -112,6 +118,7 @@ def _of_images(
     sizes: str | int,
     seed: int,
     reuse: bool = False,
+    standardise: str = "federation",
 ) -> ClientData:
     return federate(
         images.train_x,
@@ -121,6 +128,7 @@ def _of_images(
         sizes=sizes,
         test=(images.test_x, images.test_y),
         reuse=reuse,
+        standardise=standardise,
         seed=seed,
     )
 
