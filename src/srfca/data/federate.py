@@ -151,7 +151,8 @@ def _counts(
         case "lognormal":
             weights = rng.lognormal(size=count)
             spare = available - SMALLEST * count
-            return SMALLEST + np.floor(spare * weights / weights.sum()).astype(np.int64)
+            extra = np.floor(spare * weights / weights.sum())
+            return np.asarray(SMALLEST + extra, dtype=np.int64)
         case int():
             wanted = np.full(clients, sizes, dtype=np.int64)
         case str():

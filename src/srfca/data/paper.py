@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from srfca.data.clients import ClientData
@@ -113,7 +115,7 @@ def _turns(rotations: int) -> list[Transform]:
 
 def _of_images(
     images: Images,
-    clusters: list[Transform],
+    clusters: Sequence[Transform],
     clients: int,
     sizes: str | int,
     seed: int,
