@@ -49,5 +49,5 @@ class WithChannel(nn.Module):
     """Images ``[n, h, w]`` as ``[n, 1, h, w]``; those that have channels stay as they are."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, channels, h, w]``"""
+        """Images ``[n, channels, h, w]``."""
         return x.unsqueeze(1) if x.ndim == 3 else x

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+import torch
 from torch import Tensor, nn
 
 from srfca.errors import require_positive, unknown
@@ -21,8 +22,8 @@ class ResNet9:
     """Eight 3x3 convolutions, each with a norm and ReLU, four of them in residuals; one dense.
 
     It takes images ``[n, channels, h, w]`` of at least 8x8. The convolutions have ``width`` to
-    ``8 * width`` channels. ``norm`` is ``batch``, or ``group``: 32 groups of channels, or as many
-    of 32 as divide them.
+    ``8 * width`` channels. ``norm`` is ``batch``, or ``group``: 32 groups, fewer where they would
+    have less than two channels each.
     """
 
     classes: int = 10
@@ -54,20 +55,26 @@ class ResNet9:
         )
 
     def _residual(self, channels: int) -> nn.Module:
-        return Residual(self._convolution(channels, channels), self._convolution(channels, channels))
+        return Residual(
+            self._convolution(channels, channels), self._convolution(channels, channels)
+        )
 
     def _convolution(self, inputs: int, outputs: int) -> nn.Module:
         norm: nn.Module = (
             nn.BatchNorm2d(outputs)
             if self.norm == "batch"
-            else nn.GroupNorm(gcd(outputs, _GROUPS), outputs)
+            else nn.GroupNorm(max(1, gcd(outputs, 2 * _GROUPS) // 2), outputs)
         )
         return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, nn.ReLU())
 
 
-class Residual(nn.Sequential):
+class Residual(nn.Module):
     """Its input plus what its layers make of it."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """Of the shape of ``x``."""
-        return x + super().forward(x)
+        return x + torch.as_tensor(self.layers(x))
