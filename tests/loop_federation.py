@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from srfca.data.clients import ClientData, Samples, hold_out
+from srfca.federation.augment import AUGMENTATIONS, Augmentation
 from srfca.federation.base import Scores, Split, Tick, Work, silent
 from srfca.federation.loss import Loss, loss_named
 from srfca.models.rows import Layout
-from srfca.random import Key, batches, client_words, integers, streams
+from srfca.random import Key, batches, bits, client_words, integers, streams
 
 
 class LoopFederation:
@@ -21,12 +22,14 @@ class LoopFederation:
         data: ClientData,
         model: Callable[[], nn.Module],
         loss: str | Loss = "auto",
+        augment: str | Augmentation = "none",
         validation: float = 0.1,
         seed: int = 0,
     ) -> None:
         self.clients: Sequence[str] = data.clients
         self.model = model
         self.loss = loss_named(loss, data.train.y)
+        self.augment = AUGMENTATIONS[augment] if isinstance(augment, str) else augment
         kept, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
             "train": kept,
@@ -85,14 +88,17 @@ class LoopFederation:
             optimizer.load_state_dict(self.optimizers[client])
         size = len(x) if work.batch_size is None else min(work.batch_size, len(x))
         span = work.span(key.round)
-        stream = streams(key, client_words([self.clients[client]]))
+        words = client_words([self.clients[client]])
+        stream = streams(key, words)
+        change = streams(Key(key.seed, f"{key.purpose}/augment", key.round), words)
         with torch.random.fork_rng():
             torch.manual_seed(int(stream[0]))
             index = batches(stream, torch.tensor([len(x)]), size, len(span))[0]
-            for step, batch in zip(span, index, strict=True):
+            for step, batch, own in zip(span, index, bits(change, len(span))[0], strict=True):
                 optimizer.param_groups[0]["lr"] = work.rate(step)
                 optimizer.zero_grad()
-                loss = self.loss(module(x[batch]), y[batch]).mean()
+                images = self.augment(x[batch].unsqueeze(0), own.unsqueeze(0))[0]
+                loss = self.loss(module(images), y[batch]).mean()
                 if work.prox:
                     for p, a in zip(module.parameters(), anchor, strict=True):
                         loss = loss + work.prox / 2 * (p - a).square().sum()

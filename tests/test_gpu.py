@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from srfca import SRFCA, Simulation, Work
+from srfca.federation.augment import cifar
 from srfca.models import linear
 from srfca.random import Key, batches, client_words, streams
 from tests import examples
@@ -24,6 +25,12 @@ def test_draws_are_those_of_the_cpu() -> None:
     expected = batches(streams(key, words), sizes, 10, 40)
     found = batches(streams(key, words.cuda()), sizes.cuda(), 10, 40)
     assert torch.equal(found.cpu(), expected)
+
+
+def test_augmentation_is_that_of_the_cpu() -> None:
+    own = streams(Key(1, "gpu"), client_words(["a", "b", "c"]))
+    x = torch.randn(3, 5, 2, 9, 11, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(cifar(x.cuda(), own.cuda()).cpu(), cifar(x, own))
 
 
 @pytest.mark.parametrize("work", WORKS)

@@ -26,3 +26,9 @@ def require(condition: bool, message: str) -> None:
     """Raise an InputError with this message unless the condition holds."""
     if not condition:
         raise InputError(message)
+
+
+def require_positive(**sizes: int) -> None:
+    """Raise an InputError that names the first size below 1."""
+    for name, size in sizes.items():
+        require(size >= 1, f"{name} must be at least 1, not {size}")

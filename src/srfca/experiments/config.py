@@ -16,7 +16,7 @@ from srfca.errors import InputError, require, unknown
 METHODS = {"sr-fca": "SRFCA", "global": "Global", "local": "Local"}
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)
-_FREE = {"federation": ("loss", "validation", "block_size")}
+_FREE = {"federation": ("loss", "augment", "validation", "block_size")}
 """The parameters of a federation that an experiment may set; the rest are the run's."""
 
 

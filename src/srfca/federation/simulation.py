@@ -10,15 +10,16 @@ from torch.func import functional_call, vmap
 
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
+from srfca.federation.augment import Augmentation, augmentation_named
 from srfca.federation.base import Scores, Split, Tick, Work, silent
 from srfca.federation.local import Kept, State, gradient, over_models, train
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.traits import check_labels, traits_of
 from srfca.models.rows import Layout
-from srfca.random import Key, batches, client_words, integers, streams
+from srfca.random import Key, batches, bits, client_words, integers, streams
 
 _CACHE = 24 * 2**20
-"""Bytes of a block's rows, gradients and moments on a CPU, so that they stay in its cache."""
+"""Bytes of a block's rows, gradients, moments and activations on a CPU: they stay in its cache."""
 _ACTIVATIONS = 2**24
 """Numbers that the layers may put out in one pass."""
 
@@ -32,6 +33,8 @@ class Simulation:
             own weights are then w0.
         loss: ``auto``, ``cross_entropy``, ``squared_error``, or a callable from outputs and targets
             to one loss per sample.
+        augment: ``none``, ``cifar`` (flip, shift, cutout), or a callable (``Augmentation``): how
+            images are changed at random when clients train. Nothing else ever sees it.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
         block_size: Clients that are trained at once; None lets the engine choose. The result does
             not depend on it.
@@ -53,6 +56,7 @@ class Simulation:
         model: nn.Module | Callable[[], nn.Module],
         *,
         loss: str | Loss = "auto",
+        augment: str | Augmentation = "none",
         device: str | torch.device = "auto",
         block_size: int | None = None,
         validation: float = 0.1,
@@ -81,6 +85,7 @@ class Simulation:
             if part is not None
         }
         train = self._samples["train"]
+        self._augment = augmentation_named(augment, train.x)
         self.traits = traits_of(self._module, self._loss, train.x, train.y)
         for part in self._samples.values():
             check_labels(self._module, self._loss, train.x, part.y, list(data.clients), part.sizes)
@@ -244,10 +249,12 @@ class Simulation:
         index = index + offsets.view(-1, 1, 1)
         inside = torch.arange(widest, device=self.device) < batch.unsqueeze(-1)
         share = inside.to(starts.dtype) / batch.unsqueeze(-1)
+        change = streams(Key(key.seed, f"{key.purpose}/augment", key.round), self._words[who])
+        changes = bits(change, len(span))  # [c, steps]
 
         def take(step: int) -> tuple[Tensor, Tensor, Tensor]:
             at = index[:, step]
-            return samples.x[at], samples.y[at], share
+            return self._augment(samples.x[at], changes[:, step]), samples.y[at], share
 
         kept = [self._kept.get(int(client)) for client in who] if work.keep_state else [None]
         with torch.random.fork_rng(enabled=not self.traits.batchable):
@@ -287,11 +294,11 @@ class Simulation:
         if self._block_size is not None:
             return self._block_size
         row = 4 * self._layout.length * self._layout.dtype.itemsize
+        activations = batch * self.traits.activations * self._layout.dtype.itemsize
         if self.device.type == "cpu":
-            return max(1, _CACHE // row)
+            return max(1, _CACHE // (row + activations))
         free, _ = torch.cuda.mem_get_info(self.device)
-        live = row + 4 * batch * self.traits.activations * self._layout.dtype.itemsize
-        return max(1, min(count, int(0.5 * free) // live))
+        return max(1, min(count, int(0.5 * free) // (row + 4 * activations)))
 
     def _pass(self, models: int) -> int:
         """How many samples go through ``models`` models at once."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from srfca.errors import require
+from srfca.errors import require, require_positive
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Linear:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        _positive(inputs=self.inputs, outputs=self.outputs)
+        require_positive(inputs=self.inputs, outputs=self.outputs)
 
     def __call__(self) -> nn.Module:
         """A new module."""
@@ -45,9 +45,9 @@ class MLP:
     outputs: int
 
     def __post_init__(self) -> None:
-        _positive(inputs=self.inputs, outputs=self.outputs)
+        require_positive(inputs=self.inputs, outputs=self.outputs)
         for width in self.hidden:
-            _positive(hidden=width)
+            require_positive(hidden=width)
 
     def __call__(self) -> nn.Module:
         """A new module, with PyTorch's own random start."""
@@ -70,8 +70,3 @@ def mlp(inputs: int, *widths: int) -> MLP:
     """
     require(len(widths) >= 1, "mlp needs at least the number of inputs and of outputs")
     return MLP(inputs, widths[:-1], widths[-1])
-
-
-def _positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        require(size >= 1, f"{name} must be at least 1, not {size}")
