@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from srfca.data.clients import ClientData, Samples
+from srfca.data.custom import load
 from srfca.data.digits import rotated_digits
 from srfca.data.synthetic import synthetic
 
@@ -12,4 +13,4 @@ DATA_SETS: dict[str, Callable[..., ClientData]] = {
 }
 """Data sets by the names that experiments use."""
 
-__all__ = ["DATA_SETS", "ClientData", "Samples", "rotated_digits", "synthetic"]
+__all__ = ["DATA_SETS", "ClientData", "Samples", "load", "rotated_digits", "synthetic"]
