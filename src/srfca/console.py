@@ -95,12 +95,13 @@ def stages_table(outcome: Outcome) -> Table:
 
 def results_table(rows: Sequence[Row]) -> Table:
     """Methods side by side: mean, and standard deviation over the seeds if there are several."""
+    split = rows[0]["scored_on"]
     columns = {
         "num_clusters": ("clusters", "{:.3g}"),
         "misclustering": ("misclustered", "{:.1%}"),
         "ari": ("ARI", "{:.3f}"),
-        "accuracy": ("test accuracy", "{:.2%}"),
-        "loss": ("test loss", "{:.4g}"),
+        "accuracy": (f"{split} accuracy", "{:.2%}"),
+        "loss": (f"{split} loss", "{:.4g}"),
         "distance_to_optimum": ("to optimum", "{:.3g}"),
         "seconds": ("seconds", "{:.1f}"),
     }
