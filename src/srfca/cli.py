@@ -127,6 +127,47 @@ def compare(
                 console.show(f"{console.NAMES[outcome.method]}: {console.verdict(outcome)}")
 
 
+@app.command()
+def tune(
+    name: Name = None,
+    data: Data = None,
+    model: Model = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="How many settings are tried, earlier calls included.")
+    ] = 20,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Over how many seeds each is averaged, from 1000 on.")
+    ] = 1,
+    device: Device = "auto",
+    set_: Set = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the search in this folder, or go on with it.")
+    ] = None,
+) -> None:
+    """Search rate, trim and threshold of SR-FCA on validation data."""
+    from srfca import console
+    from srfca.experiments import tune as search
+
+    def tell(trial: search.Trial) -> None:
+        if not as_json:
+            typer.echo(console.trial_line(trial), err=True)
+
+    with _interruptible():
+        experiment = _experiment(name, data, model, set_)
+        ranked = search.tune(
+            experiment, trials=trials, seeds=seeds, device=device, out=out,
+            monitor=console.Bars(), finished=tell,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(search.summary(experiment, ranked)))
+    else:
+        failed = sum(trial.loss is None for trial in ranked)
+        console.show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
+        console.show(console.trials_table(ranked[:5]))
+        console.show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Ends with one line and exit code 130 when interrupted."""
