@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from importlib import import_module
+from os import SEEK_END
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import ZipFile
 
 import numpy as np
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from srfca.errors import InputError
 
 Columns = dict[str, NDArray[Any]]
+_END_AT_MOST = 22 + 2**16
+"""Bytes of the record that a zip file ends with, and of the comment in it."""
 
 
 def read(path: Path) -> Columns:
@@ -34,7 +38,18 @@ def read(path: Path) -> Columns:
 def _npz(path: Path) -> Columns:
     with path.open("rb") as file, ZipFile(file) as archive:
         names = archive.namelist()
+        told = _announced(file)
+        if len(names) != told:
+            raise ValueError(f"its end speaks of {told} arrays, but {len(names)} are listed")
         return {name.removesuffix(".npy"): _array(archive, name) for name in names}
+
+
+def _announced(file: BinaryIO) -> int:
+    """How many members a zip file says at its end that it has: a damaged list may hide some."""
+    file.seek(max(file.seek(0, SEEK_END) - _END_AT_MOST, 0))
+    end = file.read()
+    (count,) = struct.unpack_from("<H", end, end.rfind(b"PK\5\6") + 10)
+    return int(count)
 
 
 def _array(archive: ZipFile, name: str) -> NDArray[Any]:

@@ -85,23 +85,18 @@ def _of_file(path: Path) -> _Client:
         require(len(given) == 2, f"{path}: has {given.pop()}, but not both x_test and y_test")
         require("split" not in columns, f"{path}: has x_test as well as split: one will do")
         test = {"x": columns.pop("x_test"), "y": columns.pop("y_test")}
-        whole = _only(path, _clients(path, columns))
-        return _Client(whole.train, _only(path, _clients(path, test)).train, whole.cluster)
-    return _only(path, _clients(path, columns))
-
-
-def _only(path: Path, clients: Mapping[str, _Client]) -> _Client:
-    require(len(clients) == 1, f"{path}: has no samples")
-    return next(iter(clients.values()))
+        [client] = _clients(path, columns).values()
+        [held] = _clients(path, test).values()
+        return _Client(client.train, held.train, client.cluster)
+    [client] = _clients(path, columns).values()
+    return client
 
 
 def _file(path: Path) -> dict[str, _Client]:
     """The clients of a file with a client column."""
     columns = _columns(path, _COLUMNS)
     require("client" in columns, f"{path}: has no client, but {', '.join(columns)}")
-    clients = _clients(path, columns)
-    require(bool(clients), f"{path}: has no samples")
-    return clients
+    return _clients(path, columns)
 
 
 def _columns(path: Path, known: tuple[str, ...]) -> Columns:
@@ -166,6 +161,7 @@ def _clients(path: Path, columns: Columns) -> dict[str, _Client]:
 
 def _length(path: Path, columns: Columns) -> int:
     n = len(columns["x"])
+    require(n > 0, f"{path}: has no samples")
     for name, column in columns.items():
         shape = column.shape
         require(
