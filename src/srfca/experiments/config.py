@@ -15,7 +15,7 @@ from srfca.errors import InputError, require, unknown
 
 METHODS = {"sr-fca": "SRFCA", "global": "Global", "local": "Local"}
 """Methods by the names of the command line."""
-SECTIONS = ("data", "model", "federation", "work", *METHODS)
+_SECTIONS = ("data", "model", "federation", "work", *METHODS)
 _FREE = {"federation": ("loss", "validation", "block_size")}
 """The parameters of a federation that an experiment may set; the rest are the run's."""
 
@@ -42,8 +42,8 @@ class Experiment:
             key, equals, text = assignment.partition("=")
             require(bool(equals), f"--set takes key=value, not {assignment!r}")
             section, _, name = key.strip().rpartition(".")
-            known = {part: self.annotations(part) for part in SECTIONS}
-            homes = [p for p in SECTIONS if name in known[p] and section in ("", p)]
+            known = {part: self.annotations(part) for part in _SECTIONS}
+            homes = [p for p in _SECTIONS if name in known[p] and section in ("", p)]
             if not homes:
                 raise _unknown_key(key.strip(), known)
             for home in homes:
@@ -77,7 +77,7 @@ def read(name: str) -> Experiment:
         raise unknown("experiment", name, names())
     text = (files("srfca.experiments") / "presets" / f"{name}.toml").read_text("utf-8")
     content = tomllib.loads(text)
-    sections = {part: content.get(part, {}) for part in SECTIONS}
+    sections = {part: content.get(part, {}) for part in _SECTIONS}
     return Experiment(name, content["description"], content["clusters"], sections)
 
 

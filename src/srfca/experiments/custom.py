@@ -17,7 +17,7 @@ from torch import nn
 from srfca import data, models
 from srfca.data import ClientData
 from srfca.errors import InputError, require, unknown
-from srfca.experiments.config import SECTIONS, Experiment
+from srfca.experiments.config import METHODS, Experiment
 
 WORK = {"steps": 200, "local_steps": 5, "batch_size": 20, "optimizer": "adam", "lr": 0.005}
 """How clients train unless they are told otherwise."""
@@ -28,10 +28,9 @@ def own(path: str | Path, model: str = "mlp") -> Experiment:
     """The experiment of a file or folder of data and a model: a name, or ``MODULE:FACTORY``."""
     path = Path(path)
     clients = data.load(path)
-    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    sections["data"] = {"name": str(path)}
-    sections["model"] = {"name": model}
-    sections["work"] = dict(WORK)
+    sections: dict[str, dict[str, Any]] = {method: {} for method in METHODS}
+    sections |= {"data": {"name": str(path)}, "model": {"name": model}}
+    sections |= {"federation": {}, "work": dict(WORK)}
     made: dict[str, Callable[..., Any]] = {}
     if ":" in model:
         factory = imported(model)
