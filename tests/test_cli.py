@@ -115,7 +115,7 @@ def test_run_tells_the_stages_and_why() -> None:
         (["run", "rotated-digits", "--out", "/proc/no"], "cannot write to /proc/no"),
         (["run", "rotated-digits", "--set", "lr=1e9"], "diverged"),
         (["run", "rotated-digits", "--seed", "-1"], "--seed"),
-        (["run"], "Missing argument"),
+        (["run"], "name an experiment ('srfca list' shows them), or give --data"),
     ],
 )
 def test_what_a_user_can_mend_is_said_in_a_line(arguments: list[str], message: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +27,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Name = Annotated[str, typer.Argument(help="The experiment; 'srfca list' shows them all.")]
+Name = Annotated[str | None, typer.Argument(help="The experiment; 'srfca list' shows them all.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Your own data instead: a .npz or .parquet file, or a folder of these."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="For --data: mlp (default), linear, ... or MODULE:FACTORY, your own."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Decides the data, w0 and every draw.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Set = Annotated[
@@ -56,7 +66,9 @@ def list_experiments() -> None:
 
 @app.command()
 def run(
-    name: Name,
+    name: Name = None,
+    data: Data = None,
+    model: Model = None,
     method: Annotated[str, typer.Option(help="sr-fca, global or local.")] = "sr-fca",
     seed: Seed = 0,
     device: Device = "auto",
@@ -64,12 +76,14 @@ def run(
     as_json: Json = False,
     out: Out = None,
 ) -> None:
-    """Run one method, SR-FCA by default, on an experiment."""
-    outcome = _runs(name, [method], [seed], device, set_, as_json, out, nested=False)[0]
+    """Run one method, SR-FCA by default, on an experiment or on your own data."""
+    with _interruptible():
+        experiment = _experiment(name, data, model, set_)
+        outcome = _runs(experiment, [method], [seed], device, as_json, out, nested=False)[0]
     if not as_json:
         from srfca import console
 
-        console.show(f"{name}, {console.NAMES[method]}, seed {seed}", style="bold")
+        console.show(f"{experiment.name}, {console.NAMES[method]}, seed {seed}", style="bold")
         console.show(console.stages_table(outcome))
         why = outcome.result.history[0].notes.get("why")
         if why:
@@ -81,7 +95,9 @@ def run(
 
 @app.command()
 def compare(
-    name: Name,
+    name: Name = None,
+    data: Data = None,
+    model: Model = None,
     methods: Annotated[
         str, typer.Option(help="Which methods, separated by commas.")
     ] = "sr-fca,global,local",
@@ -92,16 +108,18 @@ def compare(
     as_json: Json = False,
     out: Out = None,
 ) -> None:
-    """Run several methods on an experiment, side by side."""
+    """Run several methods on an experiment or on your own data, side by side."""
     chosen = [method.strip() for method in methods.split(",") if method.strip()]
     require(bool(chosen), "--methods names no method")
     numbers = list(range(seed, seed + seeds))
-    outcomes = _runs(name, chosen, numbers, device, set_, as_json, out, nested=True)
+    with _interruptible():
+        experiment = _experiment(name, data, model, set_)
+        outcomes = _runs(experiment, chosen, numbers, device, as_json, out, nested=True)
     if not as_json:
         from srfca import console
 
         which = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
-        console.show(f"{name}, {which}", style="bold")
+        console.show(f"{experiment.name}, {which}", style="bold")
         console.show(console.results_table([outcome.row() for outcome in outcomes]))
         clustered = [outcome for outcome in outcomes if outcome.result.clustered]
         if seeds == 1:
@@ -109,40 +127,88 @@ def compare(
                 console.show(f"{console.NAMES[outcome.method]}: {console.verdict(outcome)}")
 
 
-def _runs(
-    name: str,
-    methods: list[str],
-    seeds: list[int],
-    device: str,
-    settings: list[str] | None,
-    as_json: bool,
-    out: Path | None,
-    nested: bool,
-) -> list[Outcome]:
-    """What ``_do_runs`` does, until it is interrupted."""
+@app.command()
+def tune(
+    name: Name = None,
+    data: Data = None,
+    model: Model = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="How many settings are tried, earlier calls included.")
+    ] = 20,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Over how many seeds each is averaged, from 1000 on.")
+    ] = 1,
+    device: Device = "auto",
+    set_: Set = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the search in this folder, or go on with it.")
+    ] = None,
+) -> None:
+    """Search rate, trim and threshold of SR-FCA on validation data."""
+    from srfca import console
+    from srfca.experiments import tune as search
+
+    def tell(trial: search.Trial) -> None:
+        if not as_json:
+            typer.echo(console.trial_line(trial), err=True)
+
+    with _interruptible():
+        experiment = _experiment(name, data, model, set_)
+        ranked = search.tune(
+            experiment, trials=trials, seeds=seeds, device=device, out=out,
+            monitor=console.Bars(), finished=tell,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(search.summary(experiment, ranked)))
+    else:
+        failed = sum(trial.loss is None for trial in ranked)
+        console.show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
+        console.show(console.trials_table(ranked[:5]))
+        console.show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ends with one line and exit code 130 when interrupted."""
     try:
-        return _do_runs(name, methods, seeds, device, settings, as_json, out, nested)
+        yield
     except KeyboardInterrupt:
         typer.echo("srfca: interrupted", err=True)
         raise typer.Exit(130) from None
 
 
-def _do_runs(
-    name: str,
+def _experiment(
+    name: str | None, data: Path | None, model: str | None, settings: list[str] | None
+) -> Experiment:
+    """The experiment of this name, or of a user's own data."""
+    require(name is None or data is None, f"either {name!r} or --data {data}, not both")
+    if data is not None:
+        from srfca.experiments import custom
+
+        return custom.own(data, model or "mlp").set(settings or [])
+    if name is None:
+        raise InputError("name an experiment ('srfca list' shows them), or give --data")
+    require(model is None, f"--model goes with --data: {name!r} has a model of its own")
+    from srfca.experiments import config
+
+    return config.load(name).set(settings or [])
+
+
+def _runs(
+    experiment: Experiment,
     methods: list[str],
     seeds: list[int],
     device: str,
-    settings: list[str] | None,
     as_json: bool,
     out: Path | None,
     nested: bool,
 ) -> list[Outcome]:
     """Do the runs, one after another; each is saved and printed as soon as it is done."""
     from srfca import console
-    from srfca.experiments import config, runner
+    from srfca.experiments import runner
     from srfca.files import writable_folder
 
-    experiment = config.load(name).set(settings or [])
     for method in methods:
         runner.method(experiment, method)
     if out is not None:

@@ -23,6 +23,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from srfca.experiments.config import Experiment
     from srfca.experiments.runner import Outcome
+    from srfca.experiments.tune import Trial
     from srfca.federation.base import Tick
 
 NAMES = {"sr-fca": "SR-FCA", "global": "Global", "local": "Local"}
@@ -95,12 +96,13 @@ def stages_table(outcome: Outcome) -> Table:
 
 def results_table(rows: Sequence[Row]) -> Table:
     """Methods side by side: mean, and standard deviation over the seeds if there are several."""
+    split = rows[0]["scored_on"]
     columns = {
         "num_clusters": ("clusters", "{:.3g}"),
         "misclustering": ("misclustered", "{:.1%}"),
         "ari": ("ARI", "{:.3f}"),
-        "accuracy": ("test accuracy", "{:.2%}"),
-        "loss": ("test loss", "{:.4g}"),
+        "accuracy": (f"{split} accuracy", "{:.2%}"),
+        "loss": (f"{split} loss", "{:.4g}"),
         "distance_to_optimum": ("to optimum", "{:.3g}"),
         "seconds": ("seconds", "{:.1f}"),
     }
@@ -111,6 +113,27 @@ def results_table(rows: Sequence[Row]) -> Table:
         cells = [_spread([row[key] for row in mine], columns[key][1]) for key in shown]
         table.add_row(NAMES[method], *cells)
     return table
+
+
+def trials_table(trials: Sequence[Trial]) -> Table:
+    """Trials of a search with what they scored."""
+    accuracy = any(trial.accuracy is not None for trial in trials)
+    score = ["validation accuracy"] if accuracy else []
+    table = _table("trial", "settings", *score, "validation loss", "seconds")
+    for trial in trials:
+        figures = [_figure(trial.accuracy, "{:.2%}")] if accuracy else []
+        figures += [_figure(trial.loss, "{:.4g}"), f"{trial.seconds:.1f}"]
+        table.add_row(str(trial.number), " ".join(trial.settings), *figures)
+    return table
+
+
+def trial_line(trial: Trial) -> str:
+    """One line on a trial that is done."""
+    text = f"trial {trial.number}: {' '.join(trial.settings)}: "
+    if trial.why is not None:
+        return text + f"failed: {trial.why}"
+    text += f"accuracy {trial.accuracy:.2%}, " if trial.accuracy is not None else ""
+    return text + f"loss {trial.loss:.4g}"
 
 
 def verdict(outcome: Outcome) -> str:
@@ -131,7 +154,7 @@ def verdict(outcome: Outcome) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.MARKDOWN)
     for place, column in enumerate(columns):
-        text = column in ("what it is", "stage", "experiment", "method") or place == 0
+        text = column in ("what it is", "settings") or place == 0
         table.add_column(column, justify="left" if text else "right", no_wrap=not text)
     return table
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from srfca.data.clients import ClientData, Samples
+from srfca.data.custom import load
 from srfca.data.digits import rotated_digits
 from srfca.data.federate import federate
 from srfca.data.paper import (
@@ -35,6 +36,7 @@ __all__ = [
     "femnist",
     "inverted_mnist",
     "label_cifar10",
+    "load",
     "rotated_cifar10",
     "rotated_digits",
     "rotated_mnist",

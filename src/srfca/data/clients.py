@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.data.sources import Source, as_arrays
 from srfca.errors import InputError, require
 from srfca.random import Key, bits, client_words, streams
-
-Arrays = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 
 
 @dataclass(frozen=True)
@@ -64,15 +63,16 @@ class ClientData:
     @classmethod
     def of(
         cls,
-        train: Mapping[str, Arrays] | Sequence[Arrays],
-        test: Mapping[str, Arrays] | Sequence[Arrays] | None = None,
+        train: Mapping[str, Source] | Sequence[Source],
+        test: Mapping[str, Source] | Sequence[Source] | None = None,
         truth: Partition | ArrayLike | None = None,
         optima: ArrayLike | Tensor | None = None,
     ) -> ClientData:
         """Client data from ``(x, y)`` of each client, checked.
 
         Args:
-            train: Each client's arrays or tensors by its id, or in order (ids "0", "1", ...).
+            train: Each client's arrays or tensors by its id, or in order (ids "0", "1", ...);
+                instead of a tuple, anything that yields pairs will do (a Dataset, a DataLoader).
             test: The same for test data, by the same clients.
             truth: The true cluster of each client, where it is known.
             optima: The best model of each true cluster, as rows ``[k*, P]``, where it is known.
@@ -141,20 +141,20 @@ def hold_out(data: ClientData, fraction: float, seed: int) -> tuple[Samples, Sam
     )
 
 
-def _named(arrays: Mapping[str, Arrays] | Sequence[Arrays]) -> dict[str, Arrays]:
-    if isinstance(arrays, Mapping):
-        return dict(arrays)
-    return {str(i): pair for i, pair in enumerate(arrays)}
+def _named(sources: Mapping[str, Source] | Sequence[Source]) -> dict[str, Source]:
+    if isinstance(sources, Mapping):
+        return dict(sources)
+    return {str(i): source for i, source in enumerate(sources)}
 
 
-def _collect(arrays: dict[str, Arrays], kind: str, like: Samples | None = None) -> Samples:
-    """Check each client's arrays and put them one after another."""
+def _collect(sources: dict[str, Source], kind: str, like: Samples | None = None) -> Samples:
+    """Check each client's samples and put them one after another."""
     xs: list[Tensor] = []
     ys: list[Tensor] = []
     first = "" if like is None else "the training data"
-    for client, pair in arrays.items():
-        x, y = (torch.as_tensor(part) for part in pair)
+    for client, source in sources.items():
         where = f"client {client!r}, {kind} data"
+        x, y = as_arrays(source, where)
         require(x.ndim >= 1 and len(x) > 0, f"{where}: there are no samples")
         require(
             y.ndim >= 1 and len(x) == len(y),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from inspect import signature
@@ -29,6 +29,8 @@ class Experiment:
     clusters: str
     """The true number of clusters, for people to read."""
     sections: Mapping[str, Mapping[str, Any]]
+    made: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """What a section configures, where that has no name of ours: a user's own data or model."""
 
     def set(self, assignments: Iterable[str]) -> Experiment:
         """The same with each ``key=value`` applied in turn.
@@ -40,7 +42,7 @@ class Experiment:
             key, equals, text = assignment.partition("=")
             require(bool(equals), f"--set takes key=value, not {assignment!r}")
             section, _, name = key.strip().rpartition(".")
-            known = {part: _annotations(part, sections) for part in _SECTIONS}
+            known = {part: self.annotations(part) for part in _SECTIONS}
             homes = [p for p in _SECTIONS if name in known[p] and section in ("", p)]
             if not homes:
                 raise _unknown_key(key.strip(), known)
@@ -50,11 +52,17 @@ class Experiment:
 
     def callable(self, section: str) -> Callable[..., Any]:
         """What a section configures."""
-        return _callable(section, self.sections)
+        return self.made.get(section) or _callable(section, self.sections)
 
     def arguments(self, section: str) -> dict[str, Any]:
         """The arguments of a section, without the name of what it configures."""
         return {key: value for key, value in self.sections[section].items() if key != "name"}
+
+    def annotations(self, section: str) -> dict[str, Any]:
+        """The keys of a section with their types: the parameters of what it configures."""
+        parameters = signature(self.callable(section), eval_str=True).parameters
+        keys = _FREE.get(section, parameters)
+        return {key: parameters[key].annotation for key in keys if key not in ("seed", "work")}
 
 
 def names() -> list[str]:
@@ -78,7 +86,7 @@ def load(name: str) -> Experiment:
     experiment = read(name)
     sections = {part: dict(section) for part, section in experiment.sections.items()}
     for part, section in sections.items():
-        known = _annotations(part, sections)
+        known = experiment.annotations(part)
         for key, value in section.items():
             if key == "name" and part in ("data", "model"):
                 continue
@@ -164,13 +172,6 @@ def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callab
         case _:
             found = getattr(methods, METHODS[section])
     return found
-
-
-def _annotations(section: str, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The keys of a section with their types: the parameters of what it configures."""
-    parameters = signature(_callable(section, sections), eval_str=True).parameters
-    keys = _FREE.get(section, parameters)
-    return {key: parameters[key].annotation for key in keys if key not in ("seed", "work")}
 
 
 def _unknown_key(key: str, known: Mapping[str, Mapping[str, Any]]) -> InputError:

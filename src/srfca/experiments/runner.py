@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from srfca.errors import unknown
+from srfca.errors import require, unknown
 from srfca.experiments.config import METHODS, Experiment
 from srfca.federation import Simulation, Work
-from srfca.federation.base import Scores
+from srfca.federation.base import Scores, Split
 from srfca.methods import Result
 from srfca.methods.run import Monitor
 
@@ -26,7 +26,9 @@ class Outcome:
     result: Result
     federation: Simulation
     scores: Scores
-    """Of each client's model on its own test data."""
+    """Of each client's model on its own data."""
+    scored_on: Split
+    """``test``, or ``validation`` where the clients have no test data."""
     seconds: float
 
     def row(self) -> dict[str, Any]:
@@ -38,6 +40,7 @@ class Outcome:
             "method": self.method,
             "seed": self.result.seed,
             **self._clustering(),
+            "scored_on": self.scored_on,
             "accuracy": None if accuracy is None else float(accuracy.mean()),
             "worst_accuracy": None if accuracy is None else float(accuracy.min()),
             "loss": float(self.scores.loss.mean()),
@@ -91,10 +94,15 @@ def run(
     seed: int,
     monitor: Monitor | None = None,
 ) -> Outcome:
-    """Run a method, and score it on test data."""
+    """Run a method, and score it on test data, or on validation data if there are none."""
     learner = method(experiment, name)
+    split: Split = "test" if "test" in clients.splits else "validation"
+    require(
+        split in clients.splits,
+        "there is nothing to score on: the data have no test samples, and validation is 0",
+    )
     start = perf_counter()
     result: Result = learner.fit(clients, seed=seed, monitor=monitor)
     seconds = perf_counter() - start
-    scores = clients.scores(result.client_models, range(len(clients.clients)), "test")
-    return Outcome(experiment.name, name, result, clients, scores, seconds)
+    scores = clients.scores(result.client_models, range(len(clients.clients)), split)
+    return Outcome(experiment.name, name, result, clients, scores, split, seconds)
