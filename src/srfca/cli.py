@@ -27,6 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+data_app = typer.Typer(help="Look at data sets, or download them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
 Name = Annotated[str | None, typer.Argument(help="The experiment; 'srfca list' shows them all.")]
 Data = Annotated[
     Path | None,
@@ -43,6 +46,11 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as trim=0.2."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per run, nothing else.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Where data sets are; else SRFCA_DATA, else the user's cache."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A small run of a few seconds.")]
 Out = Annotated[Path | None, typer.Option(help="Save results in this folder.")]
 
 
@@ -72,17 +80,22 @@ def run(
     method: Annotated[str, typer.Option(help="sr-fca, global or local.")] = "sr-fca",
     seed: Seed = 0,
     device: Device = "auto",
+    data_dir: DataDir = None,
+    quick: Quick = False,
     set_: Set = None,
     as_json: Json = False,
     out: Out = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your own data."""
     with _interruptible():
-        experiment = _experiment(name, data, model, set_)
-        outcome = _runs(experiment, [method], [seed], device, as_json, out, nested=False)[0]
+        experiment = _experiment(name, data, model, quick, set_)
+        outcome = _runs(experiment, [method], [seed], device, data_dir, as_json, out, nested=False)[
+            0
+        ]
     if not as_json:
         from srfca import console
 
+        [outcome] = outcomes
         console.show(f"{experiment.name}, {console.NAMES[method]}, seed {seed}", style="bold")
         console.show(console.stages_table(outcome))
         why = outcome.result.history[0].notes.get("why")
@@ -104,6 +117,8 @@ def compare(
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from --seed on.")] = 1,
     device: Device = "auto",
+    data_dir: DataDir = None,
+    quick: Quick = False,
     set_: Set = None,
     as_json: Json = False,
     out: Out = None,
@@ -113,8 +128,8 @@ def compare(
     require(bool(chosen), "--methods names no method")
     numbers = list(range(seed, seed + seeds))
     with _interruptible():
-        experiment = _experiment(name, data, model, set_)
-        outcomes = _runs(experiment, chosen, numbers, device, as_json, out, nested=True)
+        experiment = _experiment(name, data, model, quick, set_)
+        outcomes = _runs(experiment, chosen, numbers, device, data_dir, as_json, out, nested=True)
     if not as_json:
         from srfca import console
 
@@ -139,6 +154,8 @@ def tune(
         int, typer.Option(min=1, help="Over how many seeds each is averaged, from 1000 on.")
     ] = 1,
     device: Device = "auto",
+    data_dir: DataDir = None,
+    quick: Quick = False,
     set_: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     out: Annotated[
@@ -154,9 +171,9 @@ def tune(
             typer.echo(console.trial_line(trial), err=True)
 
     with _interruptible():
-        experiment = _experiment(name, data, model, set_)
+        experiment = _experiment(name, data, model, quick, set_)
         ranked = search.tune(
-            experiment, trials=trials, seeds=seeds, device=device, out=out,
+            experiment, trials=trials, seeds=seeds, device=device, folder=data_dir, out=out,
             monitor=console.Bars(), finished=tell,
         )  # fmt: skip
     if as_json:
@@ -166,6 +183,33 @@ def tune(
         console.show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
         console.show(console.trials_table(ranked[:5]))
         console.show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))
+
+
+@data_app.command("check")
+def data_check(data_dir: DataDir = None) -> None:
+    """List the data sets that are there, and verify their files."""
+    from srfca import console
+    from srfca.data.loaders.check import check
+    from srfca.data.loaders.store import data_folder
+
+    folder = data_folder(data_dir)
+    console.show(f"Data folder: {folder}")
+    console.show(console.data_table(check(folder)))
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="mnist, cifar10, femnist or shakespeare.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download a data set from its publisher, going on where an earlier call was interrupted."""
+    from srfca import console
+    from srfca.data.loaders.download import get
+
+    with _interruptible(), console.download_bars() as progress:
+        paths = get(name, data_dir, progress)
+    for path in paths:
+        typer.echo(str(path))
 
 
 @contextmanager
@@ -179,20 +223,26 @@ def _interruptible() -> Iterator[None]:
 
 
 def _experiment(
-    name: str | None, data: Path | None, model: str | None, settings: list[str] | None
+    name: str | None,
+    data: Path | None,
+    model: str | None,
+    quick: bool,
+    settings: list[str] | None,
 ) -> Experiment:
     """The experiment of this name, or of a user's own data."""
     require(name is None or data is None, f"either {name!r} or --data {data}, not both")
     if data is not None:
         from srfca.experiments import custom
 
+        require(not quick, "--quick is for the experiments of 'srfca list', not for --data")
         return custom.own(data, model or "mlp").set(settings or [])
     if name is None:
         raise InputError("name an experiment ('srfca list' shows them), or give --data")
     require(model is None, f"--model goes with --data: {name!r} has a model of its own")
     from srfca.experiments import config
 
-    return config.load(name).set(settings or [])
+    experiment = config.load(name)
+    return experiment.set([*(experiment.quick if quick else ()), *(settings or [])])
 
 
 def _runs(
@@ -200,6 +250,7 @@ def _runs(
     methods: list[str],
     seeds: list[int],
     device: str,
+    data_dir: Path | None,
     as_json: bool,
     out: Path | None,
     nested: bool,
@@ -217,7 +268,8 @@ def _runs(
     outcomes = []
     for seed, method in product(seeds, methods):
         if method == methods[0]:
-            clients = runner.federation(experiment, seed, device)
+            bars.prefix = "Start: "
+            clients = runner.federation(experiment, seed, device, data_dir, bars)
         bars.prefix = f"{console.NAMES[method]}: " if nested else ""
         outcome = runner.run(experiment, method, clients, seed, bars)
         outcomes.append(outcome)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     Progress,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -21,6 +23,7 @@ from rich.progress import (
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from srfca.data.loaders.check import Status
     from srfca.experiments.config import Experiment
     from srfca.experiments.runner import Outcome
     from srfca.experiments.tune import Trial
@@ -72,10 +75,44 @@ class Bars:
 
 def experiments_table(experiments: Sequence[Experiment]) -> Table:
     """What ``srfca list`` shows."""
-    table = _table("experiment", "clusters", "what it is")
+    table = _table("experiment", "clusters", "data", "what it is")
     for experiment in experiments:
-        table.add_row(experiment.name, experiment.clusters, experiment.description)
+        needs = experiment.needs or "none"
+        table.add_row(experiment.name, experiment.clusters, needs, experiment.description)
     return table
+
+
+def data_table(statuses: Sequence[Status]) -> Table:
+    """What ``srfca data check`` shows: a line for each file, or the reason why there is none."""
+    table = _table("data set", "state", "file", "what it is")
+    for status in statuses:
+        for file in status.files:
+            table.add_row(status.name, file.state, file.path.name, file.detail)
+        if status.problem and not status.files:
+            table.add_row(status.name, "missing", "", status.problem)
+    return table
+
+
+@contextmanager
+def download_bars() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function to call with a file, the bytes that are there and all there are: draws bars."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description:<32}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def show_bytes(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = progress.add_task(file)
+            progress.update(tasks[file], completed=done, total=total)
+
+        yield show_bytes
 
 
 def stages_table(outcome: Outcome) -> Table:

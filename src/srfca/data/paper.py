@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def rotated_mnist(
     clients: int = 100,
     rotations: int = 4,
     sizes: str | int = "balanced",
-    folder: str | None = None,
+    folder: str | Path | None = None,
     seed: int = 0,
 ) -> ClientData:
     """MNIST, every image with one client; each cluster sees its images turned."""
@@ -33,7 +34,7 @@ def inverted_mnist(
     clients: int = 100,
     sizes: str | int = "balanced",
     standardise: str = "client",
-    folder: str | None = None,
+    folder: str | Path | None = None,
     seed: int = 0,
 ) -> ClientData:
     """MNIST, every image with one client; half of the clients see 255 - pixel."""
@@ -48,7 +49,7 @@ def rotated_cifar10(
     clients: int = 32,
     rotations: int = 2,
     sizes: str | int = "balanced",
-    folder: str | None = None,
+    folder: str | Path | None = None,
     seed: int = 0,
 ) -> ClientData:
     """CIFAR-10; the clients of each cluster split all of the images, and see them turned."""
@@ -59,7 +60,11 @@ def rotated_cifar10(
 
 
 def label_cifar10(
-    *, clients: int = 32, sizes: str | int = "balanced", folder: str | None = None, seed: int = 0
+    *,
+    clients: int = 32,
+    sizes: str | int = "balanced",
+    folder: str | Path | None = None,
+    seed: int = 0,
 ) -> ClientData:
     """CIFAR-10; half of the clients see classes 0 to 4, the others 5 to 9."""
     from srfca.data.loaders import cifar10
@@ -69,7 +74,7 @@ def label_cifar10(
 
 
 def femnist(
-    *, clients: int = 50, min_samples: int = 100, folder: str | None = None, seed: int = 0
+    *, clients: int = 50, min_samples: int = 100, folder: str | Path | None = None, seed: int = 0
 ) -> ClientData:
     """LEAF's FEMNIST: writers of at least ``min_samples`` images, drawn by the seed."""
     from srfca.data.loaders import femnist as writers
@@ -90,7 +95,7 @@ def shakespeare(
     clients: int = 50,
     min_samples: int = 1000,
     max_samples: int | None = None,
-    folder: str | None = None,
+    folder: str | Path | None = None,
     seed: int = 0,
 ) -> ClientData:
     """Shakespeare's speaking roles, drawn by the seed: the next character after 80.

@@ -16,8 +16,8 @@ from srfca.errors import InputError, require, unknown
 METHODS = {"sr-fca": "SRFCA", "global": "Global", "local": "Local"}
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)
-_FREE = {"federation": ("loss", "augment", "validation", "block_size")}
-"""The parameters of a federation that an experiment may set; the rest are the run's."""
+_OF_THE_RUN = ("seed", "work", "folder", "device")
+"""Parameters that an experiment does not set: they are each run's own."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Experiment:
     clusters: str
     """The true number of clusters, for people to read."""
     sections: Mapping[str, Mapping[str, Any]]
+    needs: str | None = None
+    """The data set that must be there."""
+    quick: tuple[str, ...] = ()
+    """Settings for a run of a few seconds, to see that everything works."""
     made: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """What a section configures, where that has no name of ours: a user's own data or model."""
 
@@ -61,8 +65,11 @@ class Experiment:
     def annotations(self, section: str) -> dict[str, Any]:
         """The keys of a section with their types: the parameters of what it configures."""
         parameters = signature(self.callable(section), eval_str=True).parameters
-        keys = _FREE.get(section, parameters)
-        return {key: parameters[key].annotation for key in keys if key not in ("seed", "work")}
+        known = {key: p.annotation for key, p in parameters.items() if key not in _OF_THE_RUN}
+        if section == "federation":
+            known = {key: kind for key, kind in known.items() if key not in ("data", "model")}
+            known["warm_start"] = int
+        return known
 
 
 def names() -> list[str]:
@@ -78,7 +85,14 @@ def read(name: str) -> Experiment:
     text = (files("srfca.experiments") / "presets" / f"{name}.toml").read_text("utf-8")
     content = tomllib.loads(text)
     sections = {part: content.get(part, {}) for part in _SECTIONS}
-    return Experiment(name, content["description"], content["clusters"], sections)
+    return Experiment(
+        name=name,
+        description=content["description"],
+        clusters=content["clusters"],
+        sections=sections,
+        needs=content.get("needs"),
+        quick=tuple(content.get("quick", ())),
+    )
 
 
 def load(name: str) -> Experiment:

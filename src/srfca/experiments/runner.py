@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -72,11 +74,29 @@ class Outcome:
         return float((models - best).norm(dim=1).mean())
 
 
-def federation(experiment: Experiment, seed: int, device: str = "auto") -> Simulation:
-    """The clients of an experiment; the seed decides their data."""
-    data = experiment.callable("data")(**experiment.arguments("data"), seed=seed)
+def federation(
+    experiment: Experiment,
+    seed: int,
+    device: str = "auto",
+    folder: str | Path | None = None,
+    monitor: Monitor | None = None,
+) -> Simulation:
+    """The clients of an experiment; the seed decides their data.
+
+    With ``warm_start`` their common start is a model that FedAvg has trained for so many steps.
+    """
+    make = experiment.callable("data")
+    where = {"folder": folder} if "folder" in signature(make).parameters else {}
+    data = make(**experiment.arguments("data"), **where, seed=seed)
     model = experiment.callable("model")(**experiment.arguments("model"))
-    return Simulation(data, model, device=device, seed=seed, **experiment.arguments("federation"))
+    arguments = experiment.arguments("federation") | {"device": device, "seed": seed}
+    steps = arguments.pop("warm_start", 0)
+    clients = Simulation(data, model, **arguments)
+    if not steps:
+        return clients
+    pretraining = method(experiment.set([f"work.steps={steps}"]), "global")
+    start = pretraining.fit(clients, seed=seed, monitor=monitor).models[0]
+    return Simulation(data, clients.module(start), **arguments)
 
 
 def method(experiment: Experiment, name: str) -> Any:

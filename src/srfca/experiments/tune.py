@@ -64,6 +64,7 @@ def tune(
     trials: int = 20,
     seeds: int = 1,
     device: str = "auto",
+    folder: str | Path | None = None,
     out: Path | None = None,
     monitor: Monitor | None = None,
     finished: Callable[[Trial], None] = lambda trial: None,
@@ -78,6 +79,7 @@ def tune(
         trials: How many in all, those of earlier calls with the same ``out`` included.
         seeds: Over how many seeds a trial is averaged, from 1000 on.
         device: Where it is run.
+        folder: Where data sets are looked for.
         out: A folder that keeps the search, so that another call goes on with it.
         monitor: Is shown the stages of each run.
         finished: Is called with each trial that is done.
@@ -88,7 +90,7 @@ def tune(
     learner = runner.method(experiment, "sr-fca")
     study = _study(optuna, experiment, seeds, out)
     if len(study.trials) < trials:
-        federations = _federations(experiment, seeds, device)
+        federations = _federations(experiment, seeds, device, folder)
     for number in range(len(study.trials), trials):
         suggested = _suggested(optuna, study.trials, learner)
         trial = _tried(number, _settings(suggested.params), experiment, federations, monitor)
@@ -113,10 +115,12 @@ def summary(experiment: Experiment, ranked: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
-def _federations(experiment: Experiment, seeds: int, device: str) -> dict[int, Simulation]:
+def _federations(
+    experiment: Experiment, seeds: int, device: str, folder: str | Path | None
+) -> dict[int, Simulation]:
     """The clients of each seed."""
     numbers = range(FIRST_SEED, FIRST_SEED + seeds)
-    federations = {seed: runner.federation(experiment, seed, device) for seed in numbers}
+    federations = {seed: runner.federation(experiment, seed, device, folder) for seed in numbers}
     for clients in federations.values():
         require("validation" in clients.splits, "tuning needs validation data, but validation is 0")
     return federations
