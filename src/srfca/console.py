@@ -191,7 +191,7 @@ def verdict(outcome: Outcome) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.MARKDOWN)
     for place, column in enumerate(columns):
-        text = column in ("what it is", "settings") or place == 0
+        text = column in ("what it is", "settings", "data", "state", "file") or place == 0
         table.add_column(column, justify="left" if text else "right", no_wrap=not text)
     return table
 
