@@ -256,6 +256,14 @@ def test_clients_left_out_are_placed() -> None:
         SRFCA(work=WORK, threshold=0.0, min_size=5).fit(federation)
 
 
+def test_singletons_of_a_given_threshold_are_refined_and_joined() -> None:
+    federation = regression_federation()
+    options = SRFCA(work=WORK, threshold=0.0, merge_threshold=2.5, min_size=1, distance="l2")
+    result = options.fit(federation)
+    assert result.history[0].partition == Partition(range(12))
+    assert result.partition == federation.data.truth
+
+
 def test_projection_stays_in_the_ball() -> None:
     centre = torch.tensor([1.0, 0.0])
     models = torch.tensor([[1.0, 0.5], [4.0, 4.0], [1.0, 0.0]])

@@ -165,7 +165,8 @@ def sr_fca(
         partition, choice, distances = one_shot(options, own, w0, seed)
     run.record("ONE_SHOT", partition, w, distances, _notes(choice))
 
-    if partition.num_clusters == m:
+    nobody_is_alike = choice.graph is None and partition.num_clusters > 1
+    if nobody_is_alike:
         clusters = Clusters(partition, w)
     else:
         clusters = Clusters(partition, w0.expand(partition.num_clusters, -1))
