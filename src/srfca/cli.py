@@ -89,9 +89,7 @@ def run(
     """Run one method, SR-FCA by default, on an experiment or on your own data."""
     with _interruptible():
         experiment = _experiment(name, data, model, quick, set_)
-        outcome = _runs(experiment, [method], [seed], device, data_dir, as_json, out, nested=False)[
-            0
-        ]
+        outcomes = _runs(experiment, [method], [seed], device, data_dir, as_json, out, nested=False)
     if not as_json:
         from srfca import console
 
