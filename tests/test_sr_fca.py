@@ -165,6 +165,21 @@ def test_every_option_finds_the_clusters(name: str) -> None:
     assert test_loss < federation.scores(alone, range(12)).loss.mean()
 
 
+def test_gradients_are_one_full_batch_step_of_models() -> None:
+    federation = Simulation(
+        examples.regression([20 + i % 3 for i in range(12)], clusters=3),
+        examples.doubled(linear(4)),
+    )
+    one = Work(steps=30, local_steps=1, batch_size=None, lr=0.05)
+    shared = {"threshold": 2.5, "distance": "l2", "work": one, "participation": 0.5}
+    models, gradients = (
+        SRFCA(aggregate=what, **shared).fit(federation)  # type: ignore[arg-type]
+        for what in ("models", "gradients")
+    )
+    assert models.partition == gradients.partition
+    torch.testing.assert_close(gradients.models, models.models, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["participation", "resample", "one-sided", "fedprox"])
 @pytest.mark.parametrize("block_size", [1, 5])
 def test_the_same_seed_gives_the_same_answer_on_any_backend(name: str, block_size: int) -> None:

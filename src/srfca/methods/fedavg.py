@@ -16,7 +16,7 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.base import Federation, Work
 from srfca.methods.result import Result
-from srfca.methods.rounds import counts, federated_training, weighted_mean
+from srfca.methods.rounds import counts, federated_training, trained_models, weighted_mean
 from srfca.methods.run import Monitor, Recorder
 
 
@@ -52,9 +52,10 @@ class Global:
         taking_part = sum(counts(everybody, self.participation))
         with run.stage("FEDAVG", taking_part * self.work.steps) as tick:
             models = federated_training(
-                federation, federation.initial(seed).unsqueeze(0), everybody, self.work,
+                federation, federation.initial(seed).unsqueeze(0), everybody, self.work.rounds,
+                trained_models(federation, self.work, tick),
                 weighted_mean if self.weighted else plain_mean,
-                seed=seed, purpose="fedavg", participation=self.participation, tick=tick,
+                seed=seed, purpose="fedavg", participation=self.participation,
             )  # fmt: skip
         run.record("FEDAVG", everybody, models.expand(m, -1))
         return Result(

@@ -24,57 +24,59 @@ def weighted_mean(rows: Tensor, sizes: Tensor) -> Tensor:
     return aggregation.mean(rows, sizes)
 
 
+Local = Callable[[Tensor, list[int], Key], Tensor]
+"""What clients do in a round: from their starts ``[c, P]`` to the rows ``[c, P]`` they send."""
+
+
+def trained_models(federation: Federation, work: Work, tick: Tick = silent) -> Local:
+    """Clients send their models after the local steps of the round."""
+
+    def local(starts: Tensor, clients: list[int], key: Key) -> Tensor:
+        return federation.fit(starts, clients, work, key, tick)
+
+    return local
+
+
+def gradient_steps(federation: Federation, lr: float, tick: Tick = silent) -> Local:
+    """Clients send their whole gradients, which the server takes a step of ``lr`` along.
+
+    An aggregate that moves and scales with its rows, as means, medians and trimmed means do, may be
+    taken after the step as well as before.
+    """
+
+    def local(starts: Tensor, clients: list[int], key: Key) -> Tensor:
+        rows = starts - lr * federation.gradients(starts, clients)
+        tick(len(clients))
+        return rows
+
+    return local
+
+
 def federated_training(
     federation: Federation,
     models: Tensor,
     partition: Partition,
-    work: Work,
+    rounds: int,
+    local: Local,
     aggregate: Aggregate,
     *,
     seed: int,
     purpose: str,
     participation: float = 1.0,
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
-    tick: Tick = silent,
 ) -> Tensor:
     """Train one model for each cluster from ``models`` ``[k, P]``: ``[k, P]``.
 
-    Each round, the clients that take part do their local steps from their cluster's model, and
-    their rows are aggregated.
+    Each round, the clients that take part work from their cluster's model, and what they send is
+    aggregated.
     """
-    for number in range(work.rounds):
+    for number in range(rounds):
         key = Key(seed, purpose, number)
         who = participants(federation, partition, participation, key)
         labels = torch.tensor(partition.labels[who], device=models.device)
-        rows = federation.fit(models[labels], who.tolist(), work, key, tick)
+        rows = local(models[labels], who.tolist(), key)
         models = project(aggregate_clusters(federation, rows, who, partition, aggregate))
         check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
-    return models
-
-
-def federated_gradients(
-    federation: Federation,
-    models: Tensor,
-    partition: Partition,
-    steps: int,
-    lr: float,
-    aggregate: Aggregate,
-    *,
-    seed: int,
-    purpose: str,
-    participation: float = 1.0,
-    project: Callable[[Tensor], Tensor] = lambda rows: rows,
-    tick: Tick = silent,
-) -> Tensor:
-    """The same with the clients' whole gradients, the server taking the steps."""
-    for number in range(steps):
-        who = participants(federation, partition, participation, Key(seed, purpose, number))
-        labels = torch.tensor(partition.labels[who], device=models.device)
-        rows = federation.gradients(models[labels], who.tolist())
-        step = aggregate_clusters(federation, rows, who, partition, aggregate)
-        models = project(models - lr * step)
-        check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
-        tick(len(who))
     return models
 
 

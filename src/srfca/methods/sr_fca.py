@@ -24,9 +24,10 @@ from srfca.methods.held_out import held_out_losses, interchangeable, transfer
 from srfca.methods.result import Result, reach
 from srfca.methods.rounds import (
     counts,
-    federated_gradients,
     federated_training,
+    gradient_steps,
     local_training,
+    trained_models,
     weighted_mean,
 )
 from srfca.methods.run import Monitor, Recorder
@@ -266,16 +267,15 @@ def trimmed_mean_gd(
     taking_part = sum(counts(partition, share))
     with run.stage(f"TRIMMED_MEAN_GD {r}", taking_part * options.work.steps) as tick:
         if options.aggregate == "gradients":
-            models = federated_gradients(
-                federation, starts, partition, options.work.steps,
-                options.server_lr or options.work.lr, aggregate,
-                seed=seed, purpose=purpose, participation=share, project=project, tick=tick,
-            )  # fmt: skip
+            rounds = options.work.steps
+            local = gradient_steps(federation, options.server_lr or options.work.lr, tick)
         else:
-            models = federated_training(
-                federation, starts, partition, options.work, aggregate,
-                seed=seed, purpose=purpose, participation=share, project=project, tick=tick,
-            )  # fmt: skip
+            rounds = options.work.rounds
+            local = trained_models(federation, options.work, tick)
+        models = federated_training(
+            federation, starts, partition, rounds, local, aggregate,
+            seed=seed, purpose=purpose, participation=share, project=project,
+        )  # fmt: skip
     clusters = Clusters(partition, models)
     run.record(f"TRIMMED_MEAN_GD {r}", partition, clusters.client_models)
     return clusters
@@ -349,8 +349,9 @@ def final_training(
     taking_part = sum(counts(clusters.partition, options.participation))
     with run.stage("FINAL", taking_part * work.steps) as tick:
         models = federated_training(
-            federation, clusters.models, clusters.partition, work, weighted_mean,
-            seed=seed, purpose="final", participation=options.participation, tick=tick,
+            federation, clusters.models, clusters.partition, work.rounds,
+            trained_models(federation, work, tick), weighted_mean,
+            seed=seed, purpose="final", participation=options.participation,
         )  # fmt: skip
     clusters = Clusters(clusters.partition, models)
     run.record("FINAL", clusters.partition, clusters.client_models)
