@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from srfca import Work
+from srfca.distances import Side
 from srfca.errors import InputError
 from srfca.experiments import config, runner
 from srfca.methods import SRFCA
+from srfca.methods.rounds import local_training
 from srfca.methods.run import Recorder
-from srfca.methods.sr_fca import trimmed_mean_gd
+from srfca.methods.sr_fca import recluster, trimmed_mean_gd
+from srfca.random import Key
 
 
 def test_every_preset_loads_and_says_what_it_is() -> None:
@@ -99,6 +104,22 @@ def test_synthetic_is_solved_as_well_as_on_the_true_clusters() -> None:
     alone = runner.run(experiment, "local", clients, seed=0).row()
     assert alone["loss"] > 1
     assert alone["num_clusters"] is alone["misclustering"] is alone["ari"] is None
+
+
+def test_distances_of_poor_local_models_mislead() -> None:
+    """The figure of docs/sr_fca.md: plain RECLUSTER moves well-placed clients of seed 4."""
+    experiment = config.load("synthetic")
+    clients = runner.federation(experiment, seed=4)
+    truth = clients.data.truth
+    assert truth is not None
+    checked = runner.method(experiment, "sr-fca")
+    plain = replace(checked, threshold=1.0)
+    w0 = clients.initial(4)
+    w = local_training(clients, w0, checked.work, Key(4, "one_shot"))
+    own, run = Side.clients(clients, w), Recorder(clients, None)
+    trained = trimmed_mean_gd(checked, clients, w0, truth, seed=4, r=1, run=run)
+    assert recluster(plain, own, trained).partition.misclustering(truth) == pytest.approx(0.19)
+    assert recluster(checked, own, trained).partition == truth
 
 
 def test_what_a_method_is_given_is_what_the_preset_says() -> None:
