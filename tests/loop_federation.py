@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 
 import torch
@@ -55,19 +55,30 @@ class LoopFederation:
     def initial(self, seed: int) -> Tensor:
         return self.layout.row(self._fresh(seed))
 
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        return self.layout.layers
+
     def fit(
-        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+        self,
+        starts: Tensor,
+        clients: Sequence[int],
+        work: Work,
+        key: Key,
+        tick: Tick = silent,
+        anchors: Tensor | None = None,
     ) -> Tensor:
         if key.round == 0:
             self.optimizers = {}
+        pulled_to = starts if anchors is None else anchors
         return torch.stack(
             [
-                self._fit(start, client, work, key)
-                for start, client in zip(starts, clients, strict=True)
+                self._fit(start, anchor, client, work, key)
+                for start, anchor, client in zip(starts, pulled_to, clients, strict=True)
             ]
         )
 
-    def _fit(self, start: Tensor, client: int, work: Work, key: Key) -> Tensor:
+    def _fit(self, start: Tensor, pulled_to: Tensor, client: int, work: Work, key: Key) -> Tensor:
         x, y = self.samples["train"].of(client)
         if work.resample:
             words = client_words([self.clients[client]])
@@ -75,7 +86,8 @@ class LoopFederation:
             drawn = integers(stream, len(x), torch.tensor([len(x)]))[0]
             x, y = x[drawn], y[drawn]
         module = self.layout.load(start, self._fresh(0)).train()
-        anchor = [p.detach().clone() for p in module.parameters()]
+        centre = self.layout.load(pulled_to, self._fresh(0))
+        anchor = [p.detach().clone() for p in centre.parameters()]
         if work.optimizer == "adam":
             optimizer: torch.optim.Optimizer = torch.optim.Adam(
                 module.parameters(), work.lr, weight_decay=work.weight_decay

@@ -10,7 +10,7 @@ from srfca.errors import InputError
 from srfca.experiments import config, runner
 from srfca.methods import SRFCA
 from srfca.methods.rounds import local_training
-from srfca.methods.run import Recorder
+from srfca.methods.run import Run
 from srfca.methods.sr_fca import recluster, trimmed_mean_gd
 from srfca.random import Key
 
@@ -96,8 +96,8 @@ def test_synthetic_is_solved_as_well_as_on_the_true_clusters() -> None:
     assert row["distance_to_optimum"] < 0.01
     assert clients.data.truth is not None
     oracle = trimmed_mean_gd(
-        runner.method(experiment, "sr-fca"), clients, clients.initial(0), clients.data.truth,
-        seed=0, r=1, run=Recorder(clients, None),
+        runner.method(experiment, "sr-fca"), clients.initial(0), clients.data.truth,
+        r=1, run=Run(clients, seed=0),
     )  # fmt: skip
     ceiling = float(clients.scores(oracle.client_models, range(40)).loss.mean())
     assert row["loss"] <= 2 * ceiling
@@ -116,8 +116,8 @@ def test_distances_of_poor_local_models_mislead() -> None:
     plain = replace(checked, threshold=1.0)
     w0 = clients.initial(4)
     w = local_training(clients, w0, checked.work, Key(4, "one_shot"))
-    own, run = Side.clients(clients, w), Recorder(clients, None)
-    trained = trimmed_mean_gd(checked, clients, w0, truth, seed=4, r=1, run=run)
+    own, run = Side.clients(clients, w), Run(clients, seed=4)
+    trained = trimmed_mean_gd(checked, w0, truth, r=1, run=run)
     assert recluster(plain, own, trained).partition.misclustering(truth) == pytest.approx(0.19)
     assert recluster(checked, own, trained).partition == truth
 

@@ -26,7 +26,7 @@ from srfca.experiments import config, runner
 from srfca.federation import simulation as engine
 from srfca.federation.base import Scores, Split, Tick, silent
 from srfca.methods.rounds import local_training
-from srfca.methods.run import Recorder
+from srfca.methods.run import Run
 from srfca.methods.sr_fca import Clusters, merge, recluster, trimmed_mean_gd
 from srfca.models import linear
 from srfca.random import Key
@@ -51,10 +51,16 @@ class Watched:
         return getattr(self.inner, name)
 
     def fit(
-        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+        self,
+        starts: Tensor,
+        clients: Sequence[int],
+        work: Work,
+        key: Key,
+        tick: Tick = silent,
+        anchors: Tensor | None = None,
     ) -> Tensor:
         self.fits.append((key, starts.clone(), list(clients)))
-        return self.inner.fit(starts, clients, work, key, tick)
+        return self.inner.fit(starts, clients, work, key, tick, anchors)
 
     def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
         assert split != "test"
@@ -145,8 +151,7 @@ def test_8_buffers_are_aggregated() -> None:
     rows = clients.fit(w0.repeat(4, 1), range(4), one_round, Key(0, "refine 1", 0))
     both = Partition([0, 0, 0, 0])
     options = SRFCA(work=one_round, trim=0.25)
-    run = Recorder(clients, None)
-    model = trimmed_mean_gd(options, clients, w0, both, seed=0, r=1, run=run).models[0]
+    model = trimmed_mean_gd(options, w0, both, r=1, run=Run(clients)).models[0]
     torch.testing.assert_close(model, trimmed_mean(rows, 0.25))
     running_mean = clients.module(model)[1].running_mean  # type: ignore[index]
     assert float(running_mean.abs().sum()) > 0

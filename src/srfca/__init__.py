@@ -9,7 +9,7 @@ from srfca._version import __version__
 from srfca.errors import InputError
 
 if TYPE_CHECKING:
-    from srfca import aggregation, data, distances, models
+    from srfca import aggregation, data, distances, methods, models
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
     from srfca.federation import Federation, Simulation, Work
@@ -27,7 +27,7 @@ _HOMES = {
     "Work": "srfca.federation",
     "cluster": "srfca.clustering",
 }
-_MODULES = ("aggregation", "data", "distances", "models")
+_MODULES = ("aggregation", "data", "distances", "methods", "models")
 
 __all__ = [
     "SRFCA",
@@ -45,6 +45,7 @@ __all__ = [
     "cluster",
     "data",
     "distances",
+    "methods",
     "models",
 ]
 

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from srfca.experiments.tune import Trial
     from srfca.federation.base import Tick
 
-NAMES = {"sr-fca": "SR-FCA", "global": "Global", "local": "Local"}
+NAMES = {
+    "sr-fca": "SR-FCA",
+    "oracle": "Oracle",
+    "local": "Local",
+    "global": "Global",
+    "fedprox": "FedProx",
+    "robust-global": "Robust Global",
+}
 
 Row = Mapping[str, Any]
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from inspect import signature
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from srfca.errors import InputError, require, unknown
 
-METHODS = {"sr-fca": "SRFCA", "global": "Global", "local": "Local"}
+METHODS = {
+    "sr-fca": "SRFCA",
+    "oracle": "Oracle",
+    "local": "Local",
+    "global": "Global",
+    "fedprox": "FedProx",
+    "robust-global": "RobustGlobal",
+}
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)
-_OF_THE_RUN = ("seed", "work", "folder", "device")
+_OF_THE_RUN = ("seed", "work", "folder", "device", "truth")
 """Parameters that an experiment does not set: they are each run's own."""
 
 
@@ -64,8 +71,11 @@ class Experiment:
 
     def annotations(self, section: str) -> dict[str, Any]:
         """The keys of a section with their types: the parameters of what it configures."""
-        parameters = signature(self.callable(section), eval_str=True).parameters
-        known = {key: p.annotation for key, p in parameters.items() if key not in _OF_THE_RUN}
+        configured = self.callable(section)
+        plain_class = isinstance(configured, type) and not is_dataclass(configured)
+        hints = get_type_hints(configured.__init__ if plain_class else configured)
+        parameters = signature(configured).parameters
+        known = {key: hints[key] for key in parameters if key not in _OF_THE_RUN}
         if section == "federation":
             known = {key: kind for key, kind in known.items() if key not in ("data", "model")}
             known["warm_start"] = int

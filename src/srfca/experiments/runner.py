@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from srfca.clustering import Partition
 from srfca.errors import require, unknown
 from srfca.experiments.config import METHODS, Experiment
 from srfca.federation import Simulation, Work
@@ -29,23 +30,25 @@ class Outcome:
     federation: Simulation
     scores: Scores
     """Of each client's model on its own data."""
+    tuned: Scores | None
+    """The same after fine-tuning, if there was any."""
     scored_on: Split
     """``test``, or ``validation`` where the clients have no test data."""
     seconds: float
 
     def row(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; None where one does not apply."""
-        accuracy = self.scores.accuracy
         last = self.result.history[-1]
+        tuned = dict.fromkeys(FIGURES) if self.tuned is None else figures(self.tuned)
         return {
             "experiment": self.experiment,
             "method": self.method,
             "seed": self.result.seed,
             **self._clustering(),
             "scored_on": self.scored_on,
-            "accuracy": None if accuracy is None else float(accuracy.mean()),
-            "worst_accuracy": None if accuracy is None else float(accuracy.min()),
-            "loss": float(self.scores.loss.mean()),
+            **figures(self.scores),
+            **{f"tuned_{name}": value for name, value in tuned.items()},
+            **asdict(self.result.budget),
             "validation_loss": last.loss,
             "validation_accuracy": last.accuracy,
             "distance_to_optimum": self.distance_to_optimum(),
@@ -74,6 +77,24 @@ class Outcome:
         return float((models - best).norm(dim=1).mean())
 
 
+FIGURES = ("accuracy", "worst_accuracy", "worst_tenth_accuracy", "loss", "worst_tenth_loss")
+TENTH = 0.1
+
+
+def figures(scores: Scores) -> dict[str, float | None]:
+    """Means over the clients, the worst client, and the mean over the worst tenth of them."""
+    count = max(1, round(TENTH * len(scores.loss)))
+    accuracy = scores.accuracy
+    found = (
+        None if accuracy is None else float(accuracy.mean()),
+        None if accuracy is None else float(accuracy.min()),
+        None if accuracy is None else float(accuracy.sort().values[:count].mean()),
+        float(scores.loss.mean()),
+        float(scores.loss.sort(descending=True).values[:count].mean()),
+    )
+    return dict(zip(FIGURES, found, strict=True))
+
+
 def federation(
     experiment: Experiment,
     seed: int,
@@ -99,12 +120,14 @@ def federation(
     return Simulation(data, clients.module(start), **arguments)
 
 
-def method(experiment: Experiment, name: str) -> Any:
-    """A method with the experiment's parameters."""
+def method(experiment: Experiment, name: str, truth: Partition | None = None) -> Any:
+    """A method with the experiment's parameters, and the true clusters if it is to know them."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
+    make = experiment.callable(name)
+    told = {"truth": truth} if "truth" in signature(make).parameters else {}
     work = Work(**experiment.arguments("work"))
-    return experiment.callable(name)(**experiment.arguments(name), work=work)
+    return make(**experiment.arguments(name), **told, work=work)
 
 
 def run(
@@ -115,7 +138,7 @@ def run(
     monitor: Monitor | None = None,
 ) -> Outcome:
     """Run a method, and score it on test data, or on validation data if there are none."""
-    learner = method(experiment, name)
+    learner = method(experiment, name, clients.data.truth)
     split: Split = "test" if "test" in clients.splits else "validation"
     require(
         split in clients.splits,
@@ -124,5 +147,6 @@ def run(
     start = perf_counter()
     result: Result = learner.fit(clients, seed=seed, monitor=monitor)
     seconds = perf_counter() - start
-    scores = clients.scores(result.client_models, range(len(clients.clients)), split)
-    return Outcome(experiment.name, name, result, clients, scores, split, seconds)
+    scores = result.scores(clients, split)
+    tuned = None if result.tuned is None else result.scores(clients, split, tuned=True)
+    return Outcome(experiment.name, name, result, clients, scores, tuned, split, seconds)

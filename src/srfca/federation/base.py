@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import cos, pi
 from typing import Literal, Protocol
@@ -43,7 +43,8 @@ class Work:
         momentum: Of SGD.
         weight_decay: L2 penalty, added to the gradient.
         schedule: ``constant``, ``linear`` or ``cosine`` to zero, ``step`` (a tenth at 1/2, at 3/4).
-        prox: mu of the proximal term ``mu/2 |w - start|^2`` (FedProx).
+        prox: mu of the proximal term ``mu/2 |w - anchor|^2``; the anchor is where the client starts
+            (FedProx), unless the method gives another.
         clip: Largest norm of a step's gradient, or None.
         keep_state: Keep each client's optimiser state from round to round of one training.
         resample: Train on a bootstrap sample of the client's data, another one for each purpose.
@@ -133,14 +134,28 @@ class Federation(Protocol):
         """What the clients hold: ``train``, and perhaps ``validation`` and ``test``."""
         ...
 
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each layer lies in a row: trained ones alone, from the inputs to the outputs."""
+        ...
+
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0, the common start."""
         ...
 
     def fit(
-        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+        self,
+        starts: Tensor,
+        clients: Sequence[int],
+        work: Work,
+        key: Key,
+        tick: Tick = silent,
+        anchors: Tensor | None = None,
     ) -> Tensor:
-        """``[c, P]`` each client trains from its row, through ``work.span(key.round)``."""
+        """``[c, P]`` each client trains from its row, through ``work.span(key.round)``.
+
+        The proximal term of ``work`` pulls it to its row of ``anchors``, or to its start.
+        """
         ...
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:

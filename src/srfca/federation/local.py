@@ -86,13 +86,15 @@ def train(
     batch: Callable[[int], tuple[Tensor, Tensor, Tensor]],
     kept: Kept | None,
     tick: Tick,
+    anchors: Tensor,
 ) -> tuple[Tensor, Kept | None]:
     """Train c clients from their rows ``[c, P]``; ``batch(s)`` gives what they take in step s."""
     module.train()
     state = layout.unstack(starts.clone())
     state = {name: t.contiguous() for name, t in state.items()}
     parameters = [state[name].requires_grad_() for name in layout.parameters]
-    anchors = [p.detach().clone() for p in parameters] if work.prox else []
+    if work.prox:
+        pulled_to = layout.unstack(anchors)
     optimizer = _optimizer(parameters, work)
     if kept is not None:
         _restore(optimizer, parameters, kept)
@@ -100,7 +102,7 @@ def train(
         for step in span:
             gradient(module, layout, loss, state, [batch(step - span.start)])
             if work.prox:
-                _add_proximal(parameters, anchors, work.prox)
+                _add_proximal(parameters, [pulled_to[n] for n in layout.parameters], work.prox)
             if work.clip is not None:
                 _clip(parameters, work.clip)
             optimizer.param_groups[0]["lr"] = work.rate(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -119,6 +119,11 @@ class Simulation:
         """What the clients hold."""
         return tuple(self._samples)
 
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each layer lies in a row."""
+        return self._layout.layers
+
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
         return self._layout.row(self._make(seed)).to(self.device)
@@ -128,10 +133,18 @@ class Simulation:
         return self._layout.load(row, self._make(seed=0).to(self.device)).eval()
 
     def fit(
-        self, starts: Tensor, clients: Sequence[int], work: Work, key: Key, tick: Tick = silent
+        self,
+        starts: Tensor,
+        clients: Sequence[int],
+        work: Work,
+        key: Key,
+        tick: Tick = silent,
+        anchors: Tensor | None = None,
     ) -> Tensor:
         """``[c, P]`` each client trains from its row of ``starts``."""
         who = self._check(starts, clients)
+        anchors = starts if anchors is None else anchors
+        self._check(anchors, clients)
         span = work.span(key.round)
         training = (key.seed, key.purpose)
         if key.round == 0 or self._kept_for != training:
@@ -140,7 +153,9 @@ class Simulation:
         batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
         rows = torch.empty_like(starts)
         for block in self._blocks(who, batch):
-            rows[block] = self._fit(starts[block], who[block], batch[block], work, span, key, tick)
+            rows[block] = self._fit(
+                starts[block], anchors[block], who[block], batch[block], work, span, key, tick
+            )
         return rows
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
@@ -229,6 +244,7 @@ class Simulation:
     def _fit(
         self,
         starts: Tensor,
+        anchors: Tensor,
         who: Tensor,
         batch: Tensor,
         work: Work,
@@ -270,6 +286,7 @@ class Simulation:
                 take,
                 _together([k for k in kept if k is not None]),
                 tick,
+                anchors,
             )
         if state is not None:
             for place, client in enumerate(who.tolist()):

@@ -1,8 +1,12 @@
 """Methods: what the server does. One file each."""
 
+from srfca.methods.base import Method
 from srfca.methods.fedavg import Global
+from srfca.methods.fedprox import FedProx
 from srfca.methods.local import Local
+from srfca.methods.oracle import Oracle
 from srfca.methods.result import Result
+from srfca.methods.robust import RobustGlobal
 from srfca.methods.sr_fca import SRFCA
 
-__all__ = ["SRFCA", "Global", "Local", "Result"]
+__all__ = ["FedProx", "Global", "Local", "Method", "Oracle", "Result", "RobustGlobal", "SRFCA"]

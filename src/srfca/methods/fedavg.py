@@ -6,65 +6,60 @@ from Decentralized Data. AISTATS 2017.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 
-from srfca.aggregation import mean
 from srfca.clustering.partition import Partition
-from srfca.errors import require
-from srfca.federation.base import Federation, Work
-from srfca.methods.result import Result
-from srfca.methods.rounds import counts, federated_training, trained_models, weighted_mean
-from srfca.methods.run import Monitor, Recorder
+from srfca.federation.base import Work
+from srfca.methods.base import Answer, Method, require_share
+from srfca.methods.rounds import (
+    Aggregate,
+    everybody,
+    federated_training,
+    plain_mean,
+    weighted_mean,
+)
+from srfca.methods.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Global:
+class Global(Method):
     """FedAvg over all clients.
 
     Args:
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that take part in a round.
+        personal_steps: As of every method (``Method``).
         work: How clients train.
     """
 
+    name: ClassVar[str] = "Global"
+    clustered: ClassVar[bool] = False
+
     weighted: bool = True
     participation: float = 1.0
-    work: Work = field(default_factory=Work)
 
     def __post_init__(self) -> None:
-        require(
-            0 < self.participation <= 1,
-            f"participation must be in (0, 1], not {self.participation}",
-        )
+        super().__post_init__()
+        require_share(self.participation)
 
-    def fit(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None) -> Result:
+    def solve(self, run: Run) -> Answer:
         """Train the one model."""
-        m = len(federation.clients)
-        everybody = Partition(np.zeros(m, dtype=np.int64))
-        run = Recorder(federation, monitor)
+        aggregate = weighted_mean if self.weighted else plain_mean
+        return fedavg(run, everybody(run.federation), self.work, aggregate, self.participation)
 
-        def plain_mean(rows: Tensor, sizes: Tensor) -> Tensor:
-            return mean(rows)
 
-        taking_part = sum(counts(everybody, self.participation))
-        with run.stage("FEDAVG", taking_part * self.work.steps) as tick:
-            models = federated_training(
-                federation, federation.initial(seed).unsqueeze(0), everybody, self.work.rounds,
-                trained_models(federation, self.work, tick),
-                weighted_mean if self.weighted else plain_mean,
-                seed=seed, purpose="fedavg", participation=self.participation,
-            )  # fmt: skip
-        run.record("FEDAVG", everybody, models.expand(m, -1))
-        return Result(
-            method="Global",
-            parameters=asdict(self),
-            seed=seed,
-            clients=tuple(federation.clients),
-            labels=everybody.labels,
-            models=models,
-            history=tuple(run.history),
-            clustered=False,
-        )
+def fedavg(
+    run: Run, partition: Partition, work: Work, aggregate: Aggregate, participation: float
+) -> Answer:
+    """FedAvg from w0 inside each cluster of a partition."""
+    starts: Tensor = run.federation.initial(run.seed).expand(partition.num_clusters, -1)
+    models = federated_training(
+        run, "FEDAVG", starts, partition, work, aggregate,
+        purpose="fedavg", participation=participation,
+    )  # fmt: skip
+    answer = Answer(partition.labels, models)
+    run.record("FEDAVG", partition, answer.client_models)
+    return answer

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from srfca.clustering.partition import Partition
-from srfca.federation.base import Federation, Work
-from srfca.methods.result import Result
+from srfca.methods.base import Answer, Method
 from srfca.methods.rounds import local_training
-from srfca.methods.run import Monitor, Recorder
+from srfca.methods.run import Run
 from srfca.random import Key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class Local(Method):
     """Every client trains alone from the common start.
 
     Args:
+        personal_steps: As of every method (``Method``).
         work: How clients train.
     """
 
-    work: Work = field(default_factory=Work)
+    name: ClassVar[str] = "Local"
+    clustered: ClassVar[bool] = False
 
-    def fit(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None) -> Result:
+    def solve(self, run: Run) -> Answer:
         """Train a model for each client."""
+        federation = run.federation
         m = len(federation.clients)
-        run = Recorder(federation, monitor)
-        with run.stage("LOCAL", m * self.work.steps) as tick:
-            start, key = federation.initial(seed), Key(seed, "local")
+        with run.stage("LOCAL", m * self.work.steps) as tick, federation.private():
+            start, key = federation.initial(run.seed), Key(run.seed, "local")
             models = local_training(federation, start, self.work, key, tick)
         alone = Partition(range(m))
         run.record("LOCAL", alone, models)
-        return Result(
-            method="Local",
-            parameters=asdict(self),
-            seed=seed,
-            clients=tuple(federation.clients),
-            labels=alone.labels,
-            models=models,
-            history=tuple(run.history),
-            clustered=False,
-        )
+        return Answer(alone.labels, models)

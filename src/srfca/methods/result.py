@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from torch import Tensor
 from srfca._version import __version__
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require
-from srfca.federation.base import Federation
+from srfca.federation.base import Federation, Scores, Split
+from srfca.federation.counted import Budget
 from srfca.files import replace_file, writable_folder
 
 FORMAT = 1
@@ -36,6 +37,8 @@ class Stage:
     loss: float | None = None
     """Mean over the clients of the loss of their model on their validation data."""
     accuracy: float | None = None
+    budget: Budget = field(default_factory=Budget)
+    """What it cost the clients."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What the stage decided and why: the threshold, its candidates, what was joined, ..."""
     distances: np.ndarray | None = None
@@ -59,7 +62,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Result:
-    """A model for every client: client i has ``models[labels[i]]``."""
+    """A model for every client: client i has ``models[labels[i]]``, unless it has its own."""
 
     method: str
     parameters: Mapping[str, Any]
@@ -69,6 +72,10 @@ class Result:
     """``[m]``"""
     models: Tensor
     """``[k, P]``"""
+    own: Tensor | None = None
+    """``[m, P]`` the clients' own models, if the method gives each client one."""
+    tuned: Tensor | None = None
+    """``[m, P]`` what each client made of its model by fine-tuning it (``personal_steps``)."""
     history: tuple[Stage, ...] = ()
     clustered: bool = True
     """Whether the labels are an answer of the method, rather than its premise (Local, Global)."""
@@ -82,8 +89,21 @@ class Result:
 
     @property
     def client_models(self) -> Tensor:
-        """``[m, P]`` each client's own model."""
+        """``[m, P]`` the model of each client, before fine-tuning."""
+        if self.own is not None:
+            return self.own
         return self.models[torch.tensor(self.labels, device=self.models.device)]
+
+    @property
+    def budget(self) -> Budget:
+        """What the method cost the clients, fine-tuning included."""
+        return sum((stage.budget for stage in self.history), Budget())
+
+    def scores(self, federation: Federation, split: Split = "test", tuned: bool = False) -> Scores:
+        """How each client does with its model on its own data, before or after fine-tuning."""
+        require(not tuned or self.tuned is not None, "no model was fine-tuned: set personal_steps")
+        models = self.tuned if tuned and self.tuned is not None else self.client_models
+        return federation.scores(models, range(len(federation.clients)), split)
 
     def __repr__(self) -> str:
         count = len(self.models)
@@ -124,15 +144,19 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``; each appears whole or not at all."""
         folder = writable_folder(Path(folder))
-        tensors = {"models": self.models.detach().cpu().contiguous()}
-        if self.reach is not None:
-            tensors["reach"] = self.reach
+        optional = {"own": self.own, "tuned": self.tuned, "reach": self.reach}
+        tensors = {
+            name: rows.detach().cpu().contiguous()
+            for name, rows in ({"models": self.models} | optional).items()
+            if rows is not None
+        }
         history = []
         for place, stage in enumerate(self.history):
             if stage.distances is not None:
                 tensors[f"distances/{place}"] = torch.as_tensor(stage.distances)
             entry = {"name": stage.name, "labels": stage.labels, "seconds": stage.seconds}
             entry |= {"loss": stage.loss, "accuracy": stage.accuracy, "notes": dict(stage.notes)}
+            entry |= {"budget": asdict(stage.budget)}
             history.append(entry)
         packed = save(tensors)
         content = {
@@ -173,7 +197,11 @@ class Result:
         tensors = load(packed)
         history = tuple(
             Stage(
-                **{**entry, "labels": tuple(entry["labels"])},
+                **{
+                    **entry,
+                    "labels": tuple(entry["labels"]),
+                    "budget": Budget(**entry["budget"]),
+                },
                 distances=None if (d := tensors.get(f"distances/{place}")) is None else d.numpy(),
             )
             for place, entry in enumerate(content["history"])
@@ -185,6 +213,8 @@ class Result:
             clients=tuple(content["clients"]),
             labels=np.asarray(content["labels"]),
             models=tensors["models"],
+            own=tensors.get("own"),
+            tuned=tensors.get("tuned"),
             history=history,
             clustered=content["clustered"],
             reach=tensors.get("reach"),

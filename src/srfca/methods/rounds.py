@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca import aggregation
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError
 from srfca.federation.base import Federation, Tick, Work, silent
+from srfca.methods.run import Run
 from srfca.random import Key, client_words, streams
 
 Aggregate = Callable[[Tensor, Tensor], Tensor]
@@ -24,65 +26,113 @@ def weighted_mean(rows: Tensor, sizes: Tensor) -> Tensor:
     return aggregation.mean(rows, sizes)
 
 
-Local = Callable[[Tensor, list[int], Key], Tensor]
+def plain_mean(rows: Tensor, sizes: Tensor) -> Tensor:
+    """All clients alike."""
+    return aggregation.mean(rows)
+
+
+Exchange = Callable[[Tensor, list[int], Key, Tick], Tensor]
 """What clients do in a round: from their starts ``[c, P]`` to the rows ``[c, P]`` they send."""
 
 
-def trained_models(federation: Federation, work: Work, tick: Tick = silent) -> Local:
+def trained_models(federation: Federation, work: Work) -> Exchange:
     """Clients send their models after the local steps of the round."""
 
-    def local(starts: Tensor, clients: list[int], key: Key) -> Tensor:
+    def exchange(starts: Tensor, clients: list[int], key: Key, tick: Tick) -> Tensor:
         return federation.fit(starts, clients, work, key, tick)
 
-    return local
+    return exchange
 
 
-def gradient_steps(federation: Federation, lr: float, tick: Tick = silent) -> Local:
+def gradient_steps(federation: Federation, lr: float) -> Exchange:
     """Clients send their whole gradients, which the server takes a step of ``lr`` along.
 
     An aggregate that moves and scales with its rows, as means, medians and trimmed means do, may be
     taken after the step as well as before.
     """
 
-    def local(starts: Tensor, clients: list[int], key: Key) -> Tensor:
+    def exchange(starts: Tensor, clients: list[int], key: Key, tick: Tick) -> Tensor:
         rows = starts - lr * federation.gradients(starts, clients)
         tick(len(clients))
         return rows
 
-    return local
+    return exchange
+
+
+def cluster_round(
+    federation: Federation,
+    models: Tensor,
+    who: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    exchange: Exchange,
+    aggregate: Aggregate,
+    key: Key,
+    tick: Tick = silent,
+) -> Tensor:
+    """One round: the clients ``who`` work from the models of ``labels``, both ``[c]``: ``[k, P]``.
+
+    What the clients of a cluster send is aggregated; a cluster without clients keeps its model.
+    """
+    rows = exchange(models[torch.tensor(labels, device=models.device)], who.tolist(), key, tick)
+    models = aggregate_clusters(federation, rows, who, labels, models, aggregate)
+    return check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
+
+
+def aggregate_clusters(
+    federation: Federation,
+    rows: Tensor,
+    who: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    models: Tensor,
+    aggregate: Aggregate,
+) -> Tensor:
+    """One row for each cluster, from its clients' rows, or its model if it has none: ``[k, P]``."""
+    sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
+    of_cluster = (torch.tensor(labels == c, device=rows.device) for c in range(len(models)))
+    return torch.stack(
+        [
+            aggregate(rows[mine], sizes[mine]) if bool(mine.any()) else model
+            for mine, model in zip(of_cluster, models, strict=True)
+        ]
+    )
 
 
 def federated_training(
-    federation: Federation,
+    run: Run,
+    stage: str,
     models: Tensor,
     partition: Partition,
-    rounds: int,
-    local: Local,
+    work: Work,
     aggregate: Aggregate,
     *,
-    seed: int,
     purpose: str,
     participation: float = 1.0,
+    server_lr: float | None = None,
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
 ) -> Tensor:
     """Train one model for each cluster from ``models`` ``[k, P]``: ``[k, P]``.
 
-    Each round, the clients that take part work from their cluster's model, and what they send is
-    aggregated.
+    Clients send their models after the local steps of each round; with ``server_lr`` their whole
+    gradients at every step, which the server follows at that rate.
     """
-    for number in range(rounds):
-        key = Key(seed, purpose, number)
-        who = participants(federation, partition, participation, key)
-        labels = torch.tensor(partition.labels[who], device=models.device)
-        rows = local(models[labels], who.tolist(), key)
-        models = project(aggregate_clusters(federation, rows, who, partition, aggregate))
-        check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
+    if server_lr is None:
+        rounds, exchange = work.rounds, trained_models(run.federation, work)
+    else:
+        rounds, exchange = work.steps, gradient_steps(run.federation, server_lr)
+    with run.stage(stage, sum(counts(partition, participation)) * work.steps) as tick:
+        for number in range(rounds):
+            key = Key(run.seed, purpose, number)
+            who = participants(run.federation, partition, participation, key)
+            labels = partition.labels[who]
+            models = project(
+                cluster_round(run.federation, models, who, labels, exchange, aggregate, key, tick)
+            )
     return models
 
 
 def participants(
     federation: Federation, partition: Partition, participation: float, key: Key
-) -> np.ndarray:
+) -> NDArray[np.int64]:
     """The clients of a round, in order: that fraction of each cluster, rounded up."""
     placed = np.flatnonzero(partition.labels >= 0)
     if participation >= 1:
@@ -100,18 +150,14 @@ def counts(partition: Partition, participation: float) -> list[int]:
     return [int(np.ceil(participation * size - 1e-9)) for size in partition.sizes]
 
 
-def aggregate_clusters(
-    federation: Federation,
-    rows: Tensor,
-    who: np.ndarray,
-    partition: Partition,
-    aggregate: Aggregate,
-) -> Tensor:
-    """One row for each cluster from its clients' rows: ``[k, P]``."""
-    labels = torch.tensor(partition.labels[who], device=rows.device)
-    sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
-    of_cluster = (labels == c for c in range(partition.num_clusters))
-    return torch.stack([aggregate(rows[mine], sizes[mine]) for mine in of_cluster])
+def everybody(federation: Federation) -> Partition:
+    """All clients in one cluster."""
+    return Partition(np.zeros(len(federation.clients), dtype=np.int64))
+
+
+def nearest(federation: Federation, models: Tensor, who: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The model of the least loss on each client's training data, the first on a tie: ``[c]``."""
+    return np.asarray(federation.losses(models, who.tolist()).argmin(0).cpu().numpy())
 
 
 def local_training(

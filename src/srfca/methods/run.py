@@ -1,4 +1,4 @@
-"""What surrounds a method while it runs: progress and history."""
+"""What surrounds a method while it runs: its clients, its seed, progress, history and cost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.federation.base import Federation, Tick, silent
+from srfca.federation.counted import Budget, Counted
 from srfca.methods.result import Stage
 
 
@@ -32,14 +33,19 @@ class Quiet:
         yield silent
 
 
-class Recorder:
-    """Collects the history of a run."""
+class Run:
+    """One run of a method: the federation it asks, the seed of its draws, and its history.
 
-    def __init__(self, federation: Federation, monitor: Monitor | None) -> None:
-        self.federation = federation
+    Whatever is asked of ``federation`` is counted; the scores of the history are not.
+    """
+
+    def __init__(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None):
+        self.federation = Counted(federation)
+        self.seed = seed
         self.monitor = monitor or Quiet()
         self.history: list[Stage] = []
         self._since = perf_counter()
+        self._spent = Budget()
 
     def stage(self, name: str, steps: int = 0) -> AbstractContextManager[Tick]:
         """Show a stage of so many local steps."""
@@ -63,11 +69,20 @@ class Recorder:
             scored = np.flatnonzero(partition.labels >= 0)
             if len(client_models) == len(partition):
                 scored = np.arange(len(partition))
-            scores = self.federation.scores(client_models, scored.tolist(), "validation")
+            uncounted = self.federation.federation
+            scores = uncounted.scores(client_models, scored.tolist(), "validation")
             loss = float(scores.loss.mean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.mean())
-        labels = tuple(int(label) for label in partition.labels)
         self.history.append(
-            Stage(name, labels, now - self._since, loss, accuracy, notes or {}, distances)
+            Stage(
+                name=name,
+                labels=tuple(int(label) for label in partition.labels),
+                seconds=now - self._since,
+                loss=loss,
+                accuracy=accuracy,
+                budget=self.federation.spent - self._spent,
+                notes=notes or {},
+                distances=distances,
+            )
         )
-        self._since = perf_counter()
+        self._since, self._spent = perf_counter(), self.federation.spent

@@ -6,8 +6,8 @@ Model-based Clustering. Transactions on Machine Learning Research, 02/2024.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,18 +19,11 @@ from srfca.clustering.partition import Partition
 from srfca.clustering.threshold import Choice, check_distances, check_threshold, choose
 from srfca.distances import Distance, Side, distance_named
 from srfca.errors import InputError, require, unknown
-from srfca.federation.base import Federation, Work
+from srfca.federation.base import Federation
+from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.held_out import held_out_losses, interchangeable, transfer
-from srfca.methods.result import Result, reach
-from srfca.methods.rounds import (
-    counts,
-    federated_training,
-    gradient_steps,
-    local_training,
-    trained_models,
-    weighted_mean,
-)
-from srfca.methods.run import Monitor, Recorder
+from srfca.methods.rounds import federated_training, local_training, weighted_mean
+from srfca.methods.run import Run
 from srfca.random import Key
 
 ALIKE = 0.5
@@ -58,7 +51,7 @@ class Clusters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SRFCA:
+class SRFCA(Method):
     """SR-FCA: find the clusters of a federation, and a model for each.
 
     Args:
@@ -80,15 +73,18 @@ class SRFCA:
         resample: Train the clients' own models anew, on resampled data, before each REFINE.
         final_steps: Steps of a last federated training inside the clusters, with a plain mean.
         final_prox: Its proximal term: 0 is FedAvg, more is FedProx.
+        personal_steps: As of every method (``Method``).
         work: How clients train.
 
-    >>> from srfca import Simulation, data, models
+    >>> from srfca import Simulation, Work, data, models
     >>> fed = Simulation(data.rotated_digits(clients=20, rotations=2), models.mlp(64, 32, 10))
     >>> work = Work(steps=60, batch_size=10, lr=0.5)
     >>> result = SRFCA(work=work, refine_steps=1).fit(fed, seed=0)
     >>> result.partition == fed.data.truth
     True
     """
+
+    name: ClassVar[str] = "SR-FCA"
 
     threshold: float | str = "auto"
     merge_threshold: float | str | None = None
@@ -104,9 +100,9 @@ class SRFCA:
     resample: bool = False
     final_steps: int = 0
     final_prox: float = 0.0
-    work: Work = field(default_factory=Work)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_threshold(self.threshold, "threshold")
         if self.merge_threshold is not None:
             check_threshold(self.merge_threshold, "merge_threshold")
@@ -127,28 +123,25 @@ class SRFCA:
         for name in ("server_lr", "diameter"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{name} must be positive, not {value}")
-        require(
-            0 < self.participation <= 1,
-            f"participation must be in (0, 1], not {self.participation}",
-        )
+        require_share(self.participation)
         for name in ("final_steps", "final_prox"):
             value = getattr(self, name)
             require(value >= 0, f"{name} must not be negative, but is {value}")
 
-    def fit(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None) -> Result:
+    @property
+    def trainings(self) -> float:
+        """ONE_SHOT, every REFINE, and the last training."""
+        return 1 + max(self.refine_steps, 1) + self.final_steps / self.work.steps
+
+    def solve(self, run: Run) -> Answer:
         """Find the clusters and their models."""
-        return sr_fca(self, federation, seed, monitor)
-
-    def parameters(self) -> dict[str, Any]:
-        """All parameters, as they are saved with a result."""
-        name = self.distance if isinstance(self.distance, str) else str(self.distance)
-        return asdict(replace(self, distance="l2")) | {"distance": name}
+        clusters = sr_fca(self, run)
+        return Answer(clusters.partition.labels, clusters.models)
 
 
-def sr_fca(
-    options: SRFCA, federation: Federation, seed: int = 0, monitor: Monitor | None = None
-) -> Result:
+def sr_fca(options: SRFCA, run: Run) -> Clusters:
     """ONE_SHOT, then REFINE R times, then a last training inside the clusters if asked for."""
+    federation, seed = run.federation, run.seed
     m, steps = len(federation.clients), options.work.steps
     require(m >= 2, f"clustering needs at least two clients, but there is {m}")
     require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
@@ -157,7 +150,6 @@ def sr_fca(
         or "validation" in federation.splits,
         "threshold='auto' needs held-out data, but this federation has no validation split",
     )
-    run = Recorder(federation, monitor)
     w0 = federation.initial(seed)
 
     with run.stage("ONE_SHOT", m * steps) as tick:
@@ -177,23 +169,12 @@ def sr_fca(
                     again = replace(options.work, resample=True)
                     w = local_training(federation, w0, again, Key(seed, f"resample {r}"), tick)
                     own = Side.clients(federation, w)
-            clusters = refine(options, own, w0, clusters, choice, seed, r, run)
+            clusters = refine(options, own, w0, clusters, choice, r, run)
         if options.refine_steps == 0:
-            clusters = trimmed_mean_gd(options, federation, w0, clusters.partition, seed, 0, run)
+            clusters = trimmed_mean_gd(options, w0, clusters.partition, 0, run)
         clusters = place(options, own, clusters, run)
 
-    if options.final_steps:
-        clusters = final_training(options, federation, clusters, seed, run)
-    return Result(
-        method="SR-FCA",
-        parameters=options.parameters(),
-        seed=seed,
-        clients=tuple(federation.clients),
-        labels=clusters.partition.labels,
-        models=clusters.models,
-        history=tuple(run.history),
-        reach=reach(federation, clusters.models, clusters.partition),
-    )
+    return final_training(options, clusters, run) if options.final_steps else clusters
 
 
 def one_shot(
@@ -232,28 +213,19 @@ def refine(
     w0: Tensor,
     clusters: Clusters,
     choice: Choice,
-    seed: int,
     r: int,
-    run: Recorder,
+    run: Run,
 ) -> Clusters:
     """REFINE: TrimmedMeanGD, RECLUSTER, MERGE."""
-    clusters = trimmed_mean_gd(options, own.federation, w0, clusters.partition, seed, r, run)
+    clusters = trimmed_mean_gd(options, w0, clusters.partition, r, run)
     clusters = recluster(options, own, clusters)
     run.record(f"RECLUSTER {r}", clusters.partition, clusters.client_models)
-    clusters, joined = merge(options, own.federation, clusters, choice, seed)
+    clusters, joined = merge(options, own.federation, clusters, choice, run.seed)
     run.record(f"MERGE {r}", clusters.partition, clusters.client_models, notes={"joined": joined})
     return clusters
 
 
-def trimmed_mean_gd(
-    options: SRFCA,
-    federation: Federation,
-    w0: Tensor,
-    partition: Partition,
-    seed: int,
-    r: int,
-    run: Recorder,
-) -> Clusters:
+def trimmed_mean_gd(options: SRFCA, w0: Tensor, partition: Partition, r: int, run: Run) -> Clusters:
     """TrimmedMeanGD(beta): every cluster trains from w0, its clients' trimmed mean at each step."""
 
     def aggregate(rows: Tensor, sizes: Tensor) -> Tensor:
@@ -262,20 +234,12 @@ def trimmed_mean_gd(
     def project(models: Tensor) -> Tensor:
         return models if options.diameter is None else onto_ball(models, w0, options.diameter)
 
-    starts = w0.expand(partition.num_clusters, -1)
-    purpose, share = f"refine {r}", options.participation
-    taking_part = sum(counts(partition, share))
-    with run.stage(f"TRIMMED_MEAN_GD {r}", taking_part * options.work.steps) as tick:
-        if options.aggregate == "gradients":
-            rounds = options.work.steps
-            local = gradient_steps(federation, options.server_lr or options.work.lr, tick)
-        else:
-            rounds = options.work.rounds
-            local = trained_models(federation, options.work, tick)
-        models = federated_training(
-            federation, starts, partition, rounds, local, aggregate,
-            seed=seed, purpose=purpose, participation=share, project=project,
-        )  # fmt: skip
+    gradients = options.aggregate == "gradients"
+    models = federated_training(
+        run, f"TRIMMED_MEAN_GD {r}", w0.expand(partition.num_clusters, -1), partition,
+        options.work, aggregate, purpose=f"refine {r}", participation=options.participation,
+        server_lr=(options.server_lr or options.work.lr) if gradients else None, project=project,
+    )  # fmt: skip
     clusters = Clusters(partition, models)
     run.record(f"TRIMMED_MEAN_GD {r}", partition, clusters.client_models)
     return clusters
@@ -329,7 +293,7 @@ def merge(
     return Clusters.of(labels, models), groups
 
 
-def place(options: SRFCA, own: Side, clusters: Clusters, run: Recorder) -> Clusters:
+def place(options: SRFCA, own: Side, clusters: Clusters, run: Run) -> Clusters:
     """Send the clients that are in no cluster to the nearest one."""
     labels = clusters.partition.labels
     if (labels >= 0).all():
@@ -341,18 +305,13 @@ def place(options: SRFCA, own: Side, clusters: Clusters, run: Recorder) -> Clust
     return clusters
 
 
-def final_training(
-    options: SRFCA, federation: Federation, clusters: Clusters, seed: int, run: Recorder
-) -> Clusters:
+def final_training(options: SRFCA, clusters: Clusters, run: Run) -> Clusters:
     """FedAvg or FedProx inside each cluster, from its model."""
     work = replace(options.work, steps=options.final_steps, prox=options.final_prox)
-    taking_part = sum(counts(clusters.partition, options.participation))
-    with run.stage("FINAL", taking_part * work.steps) as tick:
-        models = federated_training(
-            federation, clusters.models, clusters.partition, work.rounds,
-            trained_models(federation, work, tick), weighted_mean,
-            seed=seed, purpose="final", participation=options.participation,
-        )  # fmt: skip
+    models = federated_training(
+        run, "FINAL", clusters.models, clusters.partition, work, weighted_mean,
+        purpose="final", participation=options.participation,
+    )  # fmt: skip
     clusters = Clusters(clusters.partition, models)
     run.record("FINAL", clusters.partition, clusters.client_models)
     return clusters

@@ -39,6 +39,23 @@ class Layout:
         """P, the number of entries of a row."""
         return sum(prod(shape) for shape in self.shapes.values())
 
+    @property
+    def layers(self) -> dict[str, slice]:
+        """Where each layer lies in a row: those with trained parameters, in the module's order.
+
+        >>> Layout.of(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))).layers
+        {'0': slice(0, 8, None), '2': slice(8, 11, None)}
+        """
+        found: dict[str, slice] = {}
+        at = 0
+        for name, shape in self.shapes.items():
+            end = at + prod(shape)
+            if name in self.parameters:
+                layer = name.rpartition(".")[0]
+                found[layer] = slice(found[layer].start if layer in found else at, end)
+            at = end
+        return found
+
     def unstack(self, rows: Tensor) -> dict[str, Tensor]:
         """Rows ``[k, P]`` as one tensor ``[k, *shape]`` for each entry of the module."""
         parts = rows.split([prod(shape) for shape in self.shapes.values()], dim=1)

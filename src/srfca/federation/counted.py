@@ -1,0 +1,181 @@
+"""What a federation is asked to do, counted: local steps, models that travel, evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from srfca.federation.base import Federation, Scores, Split, Tick, Work, silent
+from srfca.random import Key, bits
+
+_REMEMBERED = 32
+"""Models that a client still has of those it last received or trained."""
+_SAMPLED = 4096
+"""Coordinates by which models are told apart."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What something has cost the clients, all of them together."""
+
+    local_steps: int = 0
+    """Optimiser steps, or whole gradients, each of one client."""
+    models_down: int = 0
+    """Models sent to clients; not those that a client has already."""
+    models_up: int = 0
+    """Models, or gradients, sent by clients."""
+    bytes_down: int = 0
+    bytes_up: int = 0
+    evaluations: int = 0
+    """How often a model was evaluated on all of one client's data."""
+
+    def __add__(self, other: Budget) -> Budget:
+        return Budget(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: Budget) -> Budget:
+        return Budget(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+class Counted:
+    """A federation that counts what it is asked for.
+
+    Figures that travel beside models (losses, counts) are not counted. A client is not sent a model
+    that it has: one of the last 32 that it received or trained.
+
+    >>> from srfca import Simulation, data, models
+    >>> fed = Counted(Simulation(data.rotated_digits(clients=4), models.linear(64, 10)))
+    >>> w0 = fed.initial(0).unsqueeze(0)
+    >>> losses = fed.losses(w0, range(4))
+    >>> rows = fed.fit(w0.expand(4, -1), range(4), Work(steps=5), Key(0, "demo"))
+    >>> fed.spent
+    Budget(local_steps=20, models_down=4, models_up=4, bytes_down=10400, bytes_up=10400, \
+evaluations=4)
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.spent = Budget()
+        self._private = False
+        count = len(federation.clients)
+        self._has = np.zeros((count, _REMEMBERED), dtype=np.int64)
+        self._next = np.zeros(count, dtype=np.int64)
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """Stable ids, in order."""
+        return self.federation.clients
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` training samples of each client."""
+        return self.federation.sizes
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        """What the clients hold."""
+        return self.federation.splits
+
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each layer lies in a row."""
+        return self.federation.layers
+
+    @contextmanager
+    def private(self) -> Iterator[None]:
+        """What is trained meanwhile stays with the clients."""
+        before, self._private = self._private, True
+        try:
+            yield
+        finally:
+            self._private = before
+
+    def initial(self, seed: int) -> Tensor:
+        """``[P]`` w0."""
+        return self.federation.initial(seed)
+
+    def fit(
+        self,
+        starts: Tensor,
+        clients: Sequence[int],
+        work: Work,
+        key: Key,
+        tick: Tick = silent,
+        anchors: Tensor | None = None,
+    ) -> Tensor:
+        """``[c, P]`` each client trains from its row."""
+        rows = self.federation.fit(starts, clients, work, key, tick, anchors)
+        self.spent += Budget(local_steps=len(clients) * len(work.span(key.round)))
+        self._send(starts, clients)
+        if anchors is not None:
+            self._send(anchors, clients)
+        self._receive(rows, clients)
+        return rows
+
+    def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
+        """``[c, P]`` each client's gradient at its row."""
+        rows = self.federation.gradients(at, clients)
+        self.spent += Budget(local_steps=len(clients))
+        self._send(at, clients)
+        self._receive(rows, clients)
+        return rows
+
+    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+        """``[k, c]`` mean loss per sample of every model on every client's data."""
+        count = len(models)
+        pairs = np.repeat(np.asarray(clients, dtype=np.int64), count)
+        self._deliver(pairs, np.tile(_fingerprints(models), len(clients)), _size(models))
+        self.spent += Budget(evaluations=count * len(clients))
+        return self.federation.losses(models, clients, split)
+
+    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
+        """Loss and accuracy of each client's own row on its own data."""
+        self._send(models, clients)
+        self.spent += Budget(evaluations=len(clients))
+        return self.federation.scores(models, clients, split)
+
+    def _send(self, rows: Tensor, clients: Sequence[int]) -> None:
+        """Each client is sent its row."""
+        self._deliver(np.asarray(clients, dtype=np.int64), _fingerprints(rows), _size(rows))
+
+    def _receive(self, rows: Tensor, clients: Sequence[int]) -> None:
+        """Each client sends its row, unless it is private."""
+        self._remember(np.asarray(clients, dtype=np.int64), _fingerprints(rows))
+        if not self._private:
+            count = len(rows)
+            self.spent += Budget(models_up=count, bytes_up=count * _size(rows))
+
+    def _deliver(self, who: NDArray[np.int64], prints: NDArray[np.int64], size: int) -> None:
+        """Client ``who[i]`` is sent the model ``prints[i]`` unless it has it."""
+        who, prints = np.unique(np.stack([who, prints]), axis=1)
+        new = ~(self._has[who] == prints[:, None]).any(1)
+        count = int(new.sum())
+        self.spent += Budget(models_down=count, bytes_down=count * size)
+        self._remember(who[new], prints[new])
+
+    def _remember(self, who: NDArray[np.int64], prints: NDArray[np.int64]) -> None:
+        order = np.argsort(who, kind="stable")
+        who, prints = who[order], prints[order]
+        first = np.searchsorted(who, who)
+        place = self._next[who] + np.arange(len(who)) - first
+        self._has[who, place % _REMEMBERED] = prints
+        np.maximum.at(self._next, who, place + 1)
+
+
+def _size(rows: Tensor) -> int:
+    """Bytes of one row."""
+    return rows.shape[1] * rows.element_size()
+
+
+def _fingerprints(rows: Tensor) -> NDArray[np.int64]:
+    """A number for each row ``[c, P]`` that tells it from others, and from 0, no row: ``[c]``."""
+    stride = -(-rows.shape[1] // _SAMPLED)
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
+    sample = rows.detach()[:, ::stride].contiguous().view(integer).long()
+    weights = bits(torch.tensor([1], device=rows.device), sample.shape[1])
+    return np.asarray((sample * weights).sum(1).add(1).cpu().numpy())

@@ -1,0 +1,119 @@
+"""What all methods share: parameters, ``fit``, a ``Result``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srfca.clustering.partition import Partition
+from srfca.errors import require
+from srfca.federation.base import Federation, Work
+from srfca.methods.personalise import personalise
+from srfca.methods.result import Result, reach
+from srfca.methods.run import Monitor, Run
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method found: client i has ``models[labels[i]]``, unless it has one of its own."""
+
+    labels: np.ndarray
+    """``[m]``"""
+    models: Tensor
+    """``[k, P]``"""
+    own: Tensor | None = None
+    """``[m, P]`` the clients' own models, where a method gives each client one."""
+
+    @classmethod
+    def of(cls, labels: np.ndarray, models: Tensor, own: Tensor | None = None) -> Answer:
+        """The same with clusters in the order of their first client, and without empty ones."""
+        partition = Partition(labels)
+        used = [int(labels[members[0]]) for members in partition]
+        return cls(partition.labels, models[used], own)
+
+    @property
+    def client_models(self) -> Tensor:
+        """``[m, P]`` the model of each client."""
+        if self.own is not None:
+            return self.own
+        return self.models[torch.tensor(self.labels, device=self.models.device)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """A method: parameters, and ``solve``, which says what the server does.
+
+    Args:
+        personal_steps: If not 0, each client fine-tunes its model at the end, by at most so many
+            steps; its validation data decide how many, or none.
+        work: How clients train.
+    """
+
+    name: ClassVar[str]
+    """For people to read."""
+    clustered: ClassVar[bool] = True
+    """Whether the labels are an answer, rather than a premise."""
+
+    personal_steps: int = 0
+    work: Work = field(default_factory=Work)
+
+    def __post_init__(self) -> None:
+        require(
+            self.personal_steps >= 0,
+            f"personal_steps must not be negative, but is {self.personal_steps}",
+        )
+
+    @property
+    def trainings(self) -> float:
+        """How many times the steps of ``work`` a client trains for, over the whole method."""
+        return 1
+
+    @abstractmethod
+    def solve(self, run: Run) -> Answer:
+        """Find a model for every client."""
+
+    def fit(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None) -> Result:
+        """Find a model for every client of a federation; the seed decides every draw."""
+        run = Run(federation, seed, monitor)
+        answer = self.solve(run)
+        tuned = None
+        if self.personal_steps:
+            tuned = personalise(
+                run, answer.labels, answer.client_models, self.work, self.personal_steps
+            )
+        limits = None
+        if self.clustered:
+            limits = reach(federation, answer.models, Partition(answer.labels))
+        return Result(
+            method=self.name,
+            parameters=self.parameters(),
+            seed=seed,
+            clients=tuple(federation.clients),
+            labels=answer.labels,
+            models=answer.models,
+            own=answer.own,
+            tuned=tuned,
+            history=tuple(run.history),
+            clustered=self.clustered,
+            reach=limits,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters, as they are saved with a result."""
+        plain = (str, int, float, tuple, list, type(None))
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["work"] = asdict(self.work)
+        return {
+            name: value if name == "work" or isinstance(value, plain) else str(value)
+            for name, value in values.items()
+        }
+
+
+def require_share(participation: float) -> None:
+    """Refuse a participation that is no fraction of the clients."""
+    require(0 < participation <= 1, f"participation must be in (0, 1], not {participation}")

@@ -1,0 +1,50 @@
+"""Personalise: each client fine-tunes the model it was given, as long as its own data says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srfca.clustering.partition import Partition
+from srfca.errors import require
+from srfca.federation.base import Work
+from srfca.methods.rounds import check_finite
+from srfca.methods.run import Run
+from srfca.random import Key
+
+CHECKS = 10
+"""How often a client looks at its validation data while it fine-tunes."""
+
+
+def personalise(run: Run, labels: np.ndarray, given: Tensor, work: Work, steps: int) -> Tensor:
+    """The clients' models ``[m, P]``, fine-tuned from ``given`` ``[m, P]`` by at most ``steps``.
+
+    Each client keeps the model with the least loss on its validation data among those after 0,
+    steps/10, 2 steps/10, ... steps; the fewest steps if there are several.
+    """
+    federation = run.federation
+    require(
+        "validation" in federation.splits,
+        "personal_steps needs held-out data, but this federation has no validation split",
+    )
+    every = range(len(federation.clients))
+    tuning = replace(
+        work, steps=steps, local_steps=-(-steps // CHECKS), schedule="constant", prox=0.0,
+        keep_state=True, resample=False,
+    )  # fmt: skip
+    best, rows, taken = given, given, torch.zeros(len(given), dtype=torch.int64)
+    loss = federation.scores(given, every, "validation").loss
+    with run.stage("PERSONALISE", len(every) * steps) as tick, federation.private():
+        for number in range(tuning.rounds):
+            rows = federation.fit(rows, every, tuning, Key(run.seed, "personalise", number), tick)
+            check_finite(rows, [f"client {c!r}" for c in federation.clients], "fine-tuning")
+            now = federation.scores(rows, every, "validation").loss
+            better = now < loss
+            loss = torch.where(better, now, loss)
+            taken[better] = tuning.span(number).stop
+            best = torch.where(better.to(rows.device).unsqueeze(1), rows, best)
+    run.record("PERSONALISE", Partition(labels), best, notes={"steps": taken.tolist()})
+    return best
