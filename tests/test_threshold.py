@@ -114,10 +114,10 @@ def test_profiles_need_structure() -> None:
     assert profile(blocks([0] * 50, 10, 10, 1.0)) is None
     found = profile(blocks(EVEN, 1.0, 3.0, 0.2))
     assert found is not None
-    distances, noise = found
+    distances = found.distances
     same = np.array(EVEN)[:, None] == np.array(EVEN)
     assert distances[same].max() < distances[~same].min()
-    assert noise < distances[~same].min()
+    assert found.noise < distances[~same].min()
 
 
 def test_bad_input() -> None:

@@ -6,47 +6,74 @@ them. A client's model stands on its own data, a cluster's on the data of its cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require, unknown
 from srfca.federation.base import Federation
+from srfca.random import Key, client_words, streams
+
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Side:
-    """k models ``[k, P]`` with the clients that stand for each: ``members`` is ``[k, m]``."""
+    """k models ``[k, P]``, and the clients whose data stand for each of them."""
 
     federation: Federation
     models: Tensor
-    members: Tensor
+    who: Indices
+    """``[n]`` the clients."""
+    stand_for: Indices
+    """``[n]`` the model that each of them stands for."""
+    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def clients(cls, federation: Federation, models: Tensor) -> Side:
         """Every client with a model of its own."""
-        return cls(federation, models, torch.eye(len(models), dtype=torch.bool))
+        every = np.arange(len(models))
+        return cls(federation, models, every, every)
 
     @classmethod
-    def clusters(cls, federation: Federation, models: Tensor, partition: Partition) -> Side:
-        """Every cluster with its model and its clients."""
-        return cls(federation, models, torch.as_tensor(partition.membership()))
+    def clusters(
+        cls, federation: Federation, models: Tensor, partition: Partition, most: int | None = None
+    ) -> Side:
+        """Every cluster with its model and its clients, or ``most`` of them, always the same."""
+        who = np.flatnonzero(partition.labels >= 0)
+        if most is not None:
+            lots = streams(Key(0, "stand"), client_words(federation.clients)).numpy()
+            who = np.sort(np.concatenate([c[np.argsort(lots[c])[:most]] for c in partition]))
+        return cls(federation, models, who, partition.labels[who])
 
-    @cached_property
-    def losses(self) -> Tensor:
-        """``[k, m]`` loss of each model on each client's training data."""
-        every: Sequence[int] = range(len(self.federation.clients))
-        return self.federation.losses(self.models, every).cpu().double()
+    def take(self, which: Indices) -> Side:
+        """Some of the models, each with the client of the same number that stands for it."""
+        return Side(self.federation, self.models[which], self.who[which], np.arange(len(which)))
+
+    def losses_on(self, clients: Indices) -> Tensor:
+        """``[k, c]`` loss of each model on each client's training data; what is known is kept."""
+        columns = self._known.setdefault("columns", {})
+        new = [client for client in clients.tolist() if client not in columns]
+        if new:
+            found = self.federation.losses(self.models, new).cpu()
+            before = self._known.get("losses", found[:, :0])
+            self._known["losses"] = torch.cat([before, found], dim=1)
+            columns.update(zip(new, range(len(columns), len(columns) + len(new)), strict=True))
+        return torch.as_tensor(self._known["losses"])[:, [columns[c] for c in clients.tolist()]]
 
     def loss_on(self, other: Side) -> Tensor:
         """``[k, l]`` loss of each model on the other side's data: the mean over its clients."""
-        weights = other.members.double()
-        return self.losses @ (weights / weights.sum(1, keepdim=True)).T
+        clients, place = np.unique(other.who, return_inverse=True)
+        stand_for, count = torch.tensor(other.stand_for), len(other.models)
+        share = torch.bincount(stand_for, minlength=count)[stand_for].double().reciprocal()
+        losses = self.losses_on(clients).double()[:, torch.tensor(place)] * share
+        return losses.new_zeros(len(losses), count).index_add(1, stand_for, losses)
 
 
 Distance = Callable[[Side, Side], np.ndarray]

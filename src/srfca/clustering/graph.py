@@ -6,6 +6,7 @@ pivot's own arrows decide, components take either direction, and cliques need bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -33,19 +34,39 @@ def threshold_graph(distances: NDArray[np.floating] | sparse.sparray, threshold:
     return sparse.csr_array(near.astype(np.int64))
 
 
-def pivot(graph: Graph, order: Order) -> Labels:
-    """Correlation clustering by pivots (Ailon, Charikar, Newman, 2008).
+Near = Callable[[int, Labels], NDArray[np.bool_]]
+"""Which of some vertices a vertex has an edge to."""
 
-    The first vertex of ``order`` that is still free takes its free neighbours along. A random order
-    costs at most three times the optimum in expectation. Only the rows of the pivots are read.
+
+def pivots(near: Near, order: Order, least: int = 1, patience: int | None = None) -> Labels:
+    """Correlation clustering by pivots (Ailon, Charikar, Newman, 2008), asking for few edges.
+
+    The first vertex of ``order`` that is still free takes its free neighbours along: C clusters
+    are found by asking for about C edges of each vertex. A random order costs at most three times
+    the optimum in expectation. After ``patience`` clusters in a row of fewer than ``least``
+    vertices, what is still free stays single, and nothing more is asked.
     """
-    labels = np.full(graph.shape[0], -1, dtype=np.int64)
-    for vertex in order:
-        if labels[vertex] < 0:
-            near = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
-            labels[near[labels[near] < 0]] = vertex
-            labels[vertex] = vertex
+    labels = np.full(len(order), -1, dtype=np.int64)
+    free = np.asarray(order)
+    small = 0
+    while len(free) and small != patience:
+        vertex, others = int(free[0]), free[1:]
+        joined = near(vertex, others)
+        labels[vertex] = vertex
+        labels[others[joined]] = vertex
+        free = others[~joined]
+        small = small + 1 if joined.sum() + 1 < least else 0
+    labels[free] = free
     return labels
+
+
+def pivot(graph: Graph, order: Order) -> Labels:
+    """``pivots`` of a graph; only the rows of the pivots are read."""
+
+    def near(vertex: int, others: Labels) -> NDArray[np.bool_]:
+        return np.isin(others, graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]])
+
+    return pivots(near, order)
 
 
 def disagreements(graph: Graph, labels: Labels) -> float:

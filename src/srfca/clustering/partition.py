@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from srfca.errors import require
 
@@ -49,7 +50,9 @@ class Partition:
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         """The members of each cluster in turn."""
-        return (self.members(c) for c in range(self.num_clusters))
+        placed = np.flatnonzero(self.labels >= 0)
+        together = placed[np.argsort(self.labels[placed], kind="stable")]
+        return iter(np.split(together, np.cumsum(self.sizes)[:-1]) if self.num_clusters else ())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Partition) and np.array_equal(self.labels, other.labels)
@@ -103,7 +106,7 @@ class Partition:
         """
         from scipy.optimize import linear_sum_assignment
 
-        table = self._contingency(truth)
+        table = self._contingency(truth).toarray()
         rows, columns = linear_sum_assignment(table, maximize=True)
         return 1.0 - float(table[rows, columns].sum()) / len(self)
 
@@ -116,7 +119,7 @@ class Partition:
         >>> Partition([0, 0, 1, 2]).impurity(Partition([0, 0, 1, 1]))
         0.0
         """
-        return 1.0 - float(self._contingency(truth).max(axis=1, initial=0).sum()) / len(self)
+        return 1.0 - float(self._contingency(truth).max(axis=1).sum()) / len(self)
 
     def purity(self, truth: Partition) -> float:
         """One minus the impurity."""
@@ -134,13 +137,16 @@ class Partition:
 
         return float(normalized_mutual_info_score(truth._singled(), self._singled()))
 
-    def _contingency(self, truth: Partition) -> NDArray[np.int64]:
+    def _contingency(self, truth: Partition) -> sparse.csr_array:
         """How many clients each cluster shares with each true one: ``[k, k*]``."""
         require(
             len(self) == len(truth),
             f"the partitions have {len(self)} and {len(truth)} clients: they cannot be compared",
         )
-        return self.membership().astype(np.int64) @ truth.membership().T.astype(np.int64)
+        both = (self.labels >= 0) & (truth.labels >= 0)
+        pairs = (self.labels[both], truth.labels[both])
+        shape = (max(self.num_clusters, 1), max(truth.num_clusters, 1))
+        return sparse.coo_array((np.ones(int(both.sum()), np.int64), pairs), shape=shape).tocsr()
 
     def _singled(self) -> Labels:
         singles = self.num_clusters + np.arange(len(self))

@@ -8,6 +8,7 @@ docs/thresholds.md tells the reasons and the failures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from srfca.clustering.graph import (
     threshold_graph,
 )
 from srfca.clustering.partition import Partition
-from srfca.errors import InputError, require
+from srfca.errors import InputError, require, unknown
 
 Matrix = NDArray[np.float64]
 
@@ -57,15 +58,58 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Profile:
+    """Denoised profiles of distances to L clients, the landmarks.
+
+    A client's profile is its row of distances to the landmarks (their logarithms, so that the
+    spread of large ones does not drown small ones), less the means of rows and columns. Clients of
+    one group are near and far from the same others, even where every single distance is mostly
+    noise: the profiles then lie in few dimensions, one less than there are groups.
+    """
+
+    means: Matrix
+    """``[L]`` what is subtracted for each landmark."""
+    least: float
+    """The distance below which distances are taken for it, so that they have a logarithm."""
+    directions: Matrix
+    """``[L, r]`` the directions that stick out of the noise."""
+    landmarks: Matrix
+    """``[L, r]`` the landmarks' own coordinates along them."""
+    noise: float
+    """How far noise alone puts two profiles from each other."""
+
+    def coordinates(self, distances: Matrix) -> Matrix:
+        """Where other clients' profiles lie, ``[c, r]``, from their distances ``[c, L]``."""
+        centred = np.log(np.maximum(distances, self.least)) - self.means
+        found: Matrix = (centred - centred.mean(1, keepdims=True)) @ self.directions
+        return found
+
+    @property
+    def distances(self) -> Matrix:
+        """``[L, L]`` between the landmarks' profiles."""
+        square = (self.landmarks**2).sum(1)
+        apart = square[:, None] + square - 2 * self.landmarks @ self.landmarks.T
+        np.fill_diagonal(apart, 0.0)
+        return np.asarray(np.sqrt(np.maximum(apart, 0.0)))
+
+
+@dataclass(frozen=True)
 class Choice:
     """The graph that was chosen, and why."""
 
     metric: str
+    """What the threshold is for: ``distance`` or ``profile``."""
     threshold: float | None
     """None where no threshold shows groups."""
     graph: Graph | None
     why: str
     candidates: tuple[Candidate, ...] = ()
+    margin: tuple[float, float] | None = None
+    """Between which of the candidates' thresholds the same clusters are found."""
+    warning: str | None = None
+    """What makes the choice doubtful, if anything does."""
+    profile: Profile | None = None
+    """The profiles, where there are any."""
 
 
 def check_threshold(threshold: float | str, name: str = "threshold") -> None:
@@ -88,37 +132,55 @@ def check_threshold(threshold: float | str, name: str = "threshold") -> None:
     )
 
 
-def choose(distances: Matrix, threshold: float | str, min_size: int, seed: int = 0) -> Choice:
-    """The graph of a matrix ``[m, m]`` of distances at a threshold, or at the best one."""
+METRICS = ("auto", "distance", "profile")
+
+
+def choose(
+    distances: Matrix,
+    threshold: float | str,
+    min_size: int,
+    seed: int = 0,
+    metric: str = "auto",
+) -> Choice:
+    """The graph of a matrix ``[m, m]`` of distances at a threshold, or at the best one.
+
+    A threshold is for the distances themselves, or with ``metric="profile"`` for those between
+    profiles. With ``threshold="auto"`` and ``metric="auto"`` it is for whichever shows groups best.
+    """
     check_threshold(threshold)
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
     if threshold == "auto":
-        return _automatic(distances, min_size, seed)
+        return _automatic(distances, min_size, seed, metric)
+    denoised = profile(distances) if metric == "profile" else None
+    if metric == "profile" and denoised is None:
+        return Choice("profile", None, None, "no groups: nothing in the profiles but noise")
+    matrix = distances if denoised is None else denoised.distances
+    name = "distance" if denoised is None else "profile"
     if isinstance(threshold, str):
         quantile = float(threshold.removesuffix("%")) / 100
-        value = float(np.quantile(_pairs(distances), quantile)) if len(distances) > 1 else 0.0
-        why = f"the {threshold} quantile of the distances"
+        value = float(np.quantile(_pairs(matrix), quantile)) if len(matrix) > 1 else 0.0
+        why = f"the {threshold} quantile of the {name}s"
     else:
         value, why = float(threshold), "given"
-    return Choice("distance", value, threshold_graph(distances, value), why)
+    return Choice(name, value, threshold_graph(matrix, value), why, profile=denoised)
 
 
-def profile(distances: Matrix) -> tuple[Matrix, float] | None:
-    """Distances ``[m, m]`` of the clients' denoised profiles, and how far noise alone puts them.
+def profile(distances: Matrix) -> Profile | None:
+    """The denoised profiles of clients by their distances ``[m, m]``; None if there is but noise.
 
-    A client's profile is its row of distances (their logarithms, so that the spread of large ones
-    does not drown small ones), less the means of rows and columns. Clients of one group are near
-    and far from the same others, even where every single distance is mostly noise: the profiles
-    then lie in few dimensions, one less than there are groups, and what sticks out of the noise's
-    spectrum (Wigner's semicircle, its radius read from the median) is kept. None if nothing does.
+    What sticks out of the noise's spectrum (Wigner's semicircle, its radius read from the median)
+    is kept.
     """
     count = len(distances)
     if count < FEW:
         return None
     symmetric = (distances + distances.T) / 2
-    centred = np.log(np.maximum(symmetric, 1e-6 * np.median(_pairs(symmetric)) + 1e-300))
+    least = 1e-6 * float(np.median(_pairs(symmetric))) + 1e-300
+    centred = np.log(np.maximum(symmetric, least))
     np.fill_diagonal(centred, 0.0)
-    rows = centred.sum(1) / (count - 2)
-    centred = centred - rows[:, None] - rows + centred.sum() / ((count - 1) * (count - 2))
+    means = centred.sum(1) / (count - 2)
+    centred = centred - means[:, None] - means + centred.sum() / ((count - 1) * (count - 2))
     np.fill_diagonal(centred, 0.0)
     values, vectors = np.linalg.eigh(centred)
     size = np.abs(values)
@@ -126,48 +188,68 @@ def profile(distances: Matrix) -> tuple[Matrix, float] | None:
     signal = size > radius * _EDGE_MARGIN * (1 + 1.3 * count ** (-2 / 3))
     if not signal.any():
         return None
-    denoised = vectors[:, signal] * values[signal]
-    noise = centred - denoised @ vectors[:, signal].T
-    deviation = np.sqrt((noise**2).sum() / (count * (count - 1)))
-    square = (denoised**2).sum(1)
-    apart = square[:, None] + square - 2 * denoised @ denoised.T
-    np.fill_diagonal(apart, 0.0)
-    return np.sqrt(np.maximum(apart, 0.0)), float(deviation * np.sqrt(2 * signal.sum()))
+    directions = vectors[:, signal]
+    landmarks = directions * values[signal]
+    left = centred - landmarks @ directions.T
+    deviation = np.sqrt((left**2).sum() / (count * (count - 1)))
+    noise = float(deviation * np.sqrt(2 * signal.sum()))
+    return Profile(means, least, directions, landmarks, noise)
 
 
-def _automatic(distances: Matrix, min_size: int, seed: int) -> Choice:
-    looked: list[tuple[Candidate, Graph]] = []
-    matrices = [("distance", distances, -1.0)]
-    denoised = profile(distances)
+def _automatic(distances: Matrix, min_size: int, seed: int, metric: str) -> Choice:
+    looked: list[tuple[Candidate, Graph, Partition]] = []
+    matrices = [] if metric == "profile" else [("distance", distances, -1.0)]
+    denoised = None if metric == "distance" else profile(distances)
     if denoised is not None:
-        matrices.append(("profile", *denoised))
-    for metric, matrix, least in matrices:
+        matrices.append(("profile", denoised.distances, denoised.noise))
+    for name, matrix, least in matrices:
         for value in _thresholds(matrix):
             graph = threshold_graph(matrix, value)
             if value >= least and _lesser(graph) > 0:
-                candidate, found = _look(graph, metric, value, min_size, seed)
+                candidate, found = _look(graph, name, value, min_size, seed)
                 if len(distances) >= FEW or _apart(distances, found):
-                    looked.append((candidate, graph))
-    candidates = tuple(candidate for candidate, _ in looked)
-    clear = [pair for pair in looked if pair[0].unexplained <= CLEAR and pair[0].clusters]
+                    looked.append((candidate, graph, found))
+    candidates = tuple(candidate for candidate, _, _ in looked)
+    clear = [each for each in looked if each[0].unexplained <= CLEAR and each[0].clusters]
     if not clear:
         least_left = min((c.unexplained for c in candidates), default=1.0)
         why = f"no groups: at every threshold {least_left:.0%} or more of the graph is no clusters"
         return Choice("distance", None, None, why, candidates)
     clean = [
-        pair
-        for pair in clear
-        if pair[0].disagreeing <= CLEAN and pair[0].left_out <= 0.1 * len(distances)
+        each
+        for each in clear
+        if each[0].disagreeing <= CLEAN and each[0].left_out <= 0.1 * len(distances)
     ]
-    best, graph = min(
+    best, graph, partition = min(
         clean or clear,
-        key=lambda pair: (-pair[0].clusters if clean else 0, pair[0].unexplained),
+        key=lambda each: (-each[0].clusters if clean else 0, each[0].unexplained),
     )
+    margin = _margin(best, partition, looked)
     why = (
-        f"at {best.metric} {best.threshold:.4g} the graph is {best.clusters} clusters "
-        f"but for {best.disagreeing:.1%}"
+        f"at {best.metric} {best.threshold:.4g} the graph is {best.clusters} clusters but for "
+        f"{best.disagreeing:.1%}; they are the same from {margin[0]:.4g} to {margin[1]:.4g}"
     )
-    return Choice(best.metric, best.threshold, graph, why, candidates)
+    warning = None
+    if not clean:
+        warning = f"no clear gap: {best.disagreeing:.0%} of the graph is no clusters"
+    elif margin[0] == margin[1]:
+        warning = "no clear gap: at the next thresholds the clusters are others"
+    return Choice(best.metric, best.threshold, graph, why, candidates, margin, warning, denoised)
+
+
+def _margin(
+    best: Candidate, partition: Partition, looked: Sequence[tuple[Candidate, Graph, Partition]]
+) -> tuple[float, float]:
+    """The least and the largest of the thresholds around the best that give the same clusters."""
+    rivals = [each for each in looked if each[0].metric == best.metric]
+    same = [found == partition for _, _, found in rivals]
+    at = next(place for place, each in enumerate(rivals) if each[0] == best)
+    low = high = at
+    while low > 0 and same[low - 1]:
+        low -= 1
+    while high + 1 < len(rivals) and same[high + 1]:
+        high += 1
+    return rivals[low][0].threshold, rivals[high][0].threshold
 
 
 def _look(

@@ -15,10 +15,17 @@ from torch import Tensor
 
 from srfca.aggregation import trim_count, trimmed_mean
 from srfca.clustering.graph import GRAPH_CLUSTERINGS, cluster_graph, threshold_graph
+from srfca.clustering.lazy import lazy_clusters
 from srfca.clustering.partition import Partition
-from srfca.clustering.threshold import Choice, check_distances, check_threshold, choose
+from srfca.clustering.threshold import (
+    METRICS,
+    Choice,
+    check_distances,
+    check_threshold,
+    choose,
+)
 from srfca.distances import Distance, Side, distance_named
-from srfca.errors import InputError, require, unknown
+from srfca.errors import require, unknown
 from srfca.federation.base import Federation
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.held_out import held_out_losses, interchangeable, transfer
@@ -26,6 +33,8 @@ from srfca.methods.rounds import federated_training, local_training, weighted_me
 from srfca.methods.run import Run
 from srfca.random import Key
 
+STANDING = 64
+"""Clients that stand for a cluster in a federation of many."""
 ALIKE = 0.5
 """Transfer from which clients among whom no groups are seen are called alike."""
 
@@ -63,7 +72,12 @@ class SRFCA(Method):
         refine_steps: R, how often REFINE is done.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
             a function of two sides.
+        metric: What the threshold is for: ``distance``, ``profile`` (the distance between two
+            clients' denoised profiles of distances), or ``auto``: the first for a number, whichever
+            shows groups best for ``auto``.
         graph: ``correlation``, ``components`` or ``cliques``.
+        all_pairs: Up to so many clients all their distances are asked for. Beyond, only those that
+            correlation clustering by random pivots looks at, and 64 clients stand for a cluster.
         trim: beta of the trimmed mean, in [0, 1/2).
         aggregate: What clients send in TrimmedMeanGD: ``models`` after some local steps, or whole
             ``gradients``.
@@ -91,7 +105,9 @@ class SRFCA(Method):
     min_size: int = 2
     refine_steps: int = 2
     distance: str | Distance = "cross_loss"
+    metric: str = "auto"
     graph: str = "correlation"
+    all_pairs: int = 1000
     trim: float = 0.1
     aggregate: str = "models"
     server_lr: float | None = None
@@ -115,8 +131,11 @@ class SRFCA(Method):
             self.refine_steps >= 0, f"refine_steps must not be negative, but is {self.refine_steps}"
         )
         distance_named(self.distance)
+        if self.metric not in METRICS:
+            raise unknown("metric", self.metric, METRICS)
         if self.graph not in GRAPH_CLUSTERINGS:
             raise unknown("graph clustering", self.graph, GRAPH_CLUSTERINGS)
+        require(self.all_pairs >= 0, f"all_pairs must not be negative, but is {self.all_pairs}")
         trim_count(1, self.trim)
         if self.aggregate not in ("models", "gradients"):
             raise unknown("aggregate", self.aggregate, ["models", "gradients"])
@@ -158,7 +177,7 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
         partition, choice, distances = one_shot(options, own, w0, seed)
     run.record("ONE_SHOT", partition, w, distances, _notes(choice))
 
-    nobody_is_alike = choice.graph is None and partition.num_clusters > 1
+    nobody_is_alike = choice.threshold is None and partition.num_clusters > 1
     if nobody_is_alike:
         clusters = Clusters(partition, w)
     else:
@@ -179,17 +198,15 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
 
 def one_shot(
     options: SRFCA, own: Side, w0: Tensor, seed: int
-) -> tuple[Partition, Choice, np.ndarray]:
+) -> tuple[Partition, Choice, np.ndarray | None]:
     """ONE_SHOT(lambda, t): edges where dist(w_i, w_j) <= lambda, clusters of at least t clients.
 
     Where no threshold shows groups, the clients are one cluster if what one learns serves another,
     and else every client is a cluster of its own.
     """
     m = len(own.models)
-    distances = distance_named(options.distance)(own, own)
-    check_distances(distances)
-    choice = choose(distances, options.threshold, options.min_size, seed)
-    if choice.graph is None:
+    partition, choice, distances = threshold_clusters(options, own, seed)
+    if partition is None:
         gain = transfer(own.federation, w0, own.models)
         alike = gain >= ALIKE
         verdict = "one cluster" if alike else "every client is a cluster of its own"
@@ -197,14 +214,33 @@ def one_shot(
             choice, why=f"{choice.why}; {gain:.0%} of what a client learns serves others: {verdict}"
         )
         return Partition(np.zeros(m, dtype=np.int64) if alike else range(m)), choice, distances
-    partition = cluster_graph(choice.graph, options.graph, seed).keep(options.min_size)
-    if partition.num_clusters == 0:
-        raise InputError(
-            f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
-            f"threshold {choice.threshold:.4g}: distances are between "
-            f"{distances[~np.eye(m, dtype=bool)].min():.4g} and {distances.max():.4g}"
-        )
+    partition = partition.keep(options.min_size)
+    require(
+        partition.num_clusters > 0,
+        f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
+        f"threshold {choice.threshold}",
+    )
     return partition, choice, distances
+
+
+def threshold_clusters(
+    options: SRFCA, own: Side, seed: int
+) -> tuple[Partition | None, Choice, np.ndarray | None]:
+    """Clusters of the graph of clients at lambda, None if no lambda shows any; all pairs or few."""
+    distance = distance_named(options.distance)
+    given = (options.threshold, options.min_size, seed, options.metric)
+    if len(own.models) > options.all_pairs:
+
+        def between(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+            return distance(own.take(some), own.take(others))
+
+        return *lazy_clusters(between, len(own.models), *given), None
+    distances = distance(own, own)
+    check_distances(distances)
+    choice = choose(distances, *given)
+    graph = choice.graph
+    found = None if graph is None else cluster_graph(graph, options.graph, seed)
+    return found, choice, distances
 
 
 def refine(
@@ -251,11 +287,18 @@ def recluster(options: SRFCA, own: Side, clusters: Clusters) -> Clusters:
     With ``threshold="auto"`` a client stays where it is if it would do worse, on its held-out data,
     with the nearest cluster's model: distances of poor local models mislead (docs/sr_fca.md).
     """
-    theirs = Side.clusters(own.federation, clusters.models, clusters.partition)
+    theirs = standing(options, own.federation, clusters)
     labels = distance_named(options.distance)(own, theirs).argmin(axis=1)
     if options.threshold == "auto":
         labels = unless_worse(held_out_losses(own.federation, clusters.models), clusters, labels)
     return Clusters.of(labels, clusters.models)
+
+
+def standing(options: SRFCA, federation: Federation, clusters: Clusters) -> Side:
+    """The clusters with the clients that stand for them: all, or ``STANDING`` of each if many."""
+    many = len(clusters.partition) > options.all_pairs
+    most = STANDING if many else None
+    return Side.clusters(federation, clusters.models, clusters.partition, most)
 
 
 def unless_worse(losses: np.ndarray, clusters: Clusters, labels: np.ndarray) -> np.ndarray:
@@ -281,7 +324,7 @@ def merge(
         losses = held_out_losses(federation, clusters.models)
         graph = threshold_graph(~interchangeable(losses, before), 0)
     else:
-        side = Side.clusters(federation, clusters.models, before)
+        side = standing(options, federation, clusters)
         graph = threshold_graph(distance_named(options.distance)(side, side), float(threshold))
     joined = cluster_graph(graph, options.graph, seed)
     labels = np.where(before.labels >= 0, joined.labels[before.labels], -1)
@@ -298,7 +341,7 @@ def place(options: SRFCA, own: Side, clusters: Clusters, run: Run) -> Clusters:
     labels = clusters.partition.labels
     if (labels >= 0).all():
         return clusters
-    theirs = Side.clusters(own.federation, clusters.models, clusters.partition)
+    theirs = standing(options, own.federation, clusters)
     nearest = distance_named(options.distance)(own, theirs).argmin(axis=1)
     clusters = Clusters.of(np.where(labels < 0, nearest, labels), clusters.models)
     run.record("PLACE", clusters.partition, clusters.client_models)
@@ -329,5 +372,7 @@ def _notes(choice: Choice) -> dict[str, Any]:
         "metric": choice.metric,
         "threshold": choice.threshold,
         "why": choice.why,
+        "margin": choice.margin,
+        "warning": choice.warning,
         "candidates": [asdict(candidate) for candidate in choice.candidates],
     }
