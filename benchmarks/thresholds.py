@@ -29,9 +29,7 @@ from srfca.data.transforms import (
     rotate,
     unchanged,
 )
-from srfca.experiments import config, runner
-from srfca.methods.run import Run
-from srfca.methods.sr_fca import one_shot
+from srfca.experiments import config
 
 WORK = Work(steps=150, local_steps=5, batch_size=50, optimizer="adam", lr=0.003)
 MODEL = models.mlp(784, 100, 10)
@@ -160,7 +158,9 @@ def cases() -> dict[str, Case]:
         ),
         "one-mnist": Case("all alike, n = 100", of_mnist(turns(0), 80, 100)),
         "jittered-rotations": Case("4 rotations, each client's own +- 8 degrees", jittered),
-        "spread-regressions": Case("3 regressions, d = 20, spread", spread, models.linear(20), LINEAR),
+        "spread-regressions": Case(
+            "3 regressions, d = 20, spread", spread, models.linear(20), LINEAR
+        ),
     }
 
 
@@ -208,7 +208,7 @@ def main() -> None:
         for seed in range(arguments.seed, arguments.seed + arguments.seeds):
             rows.append(found(case, seed, arguments.device, arguments.bank, name))
             print(json.dumps(rows[-1]), flush=True)
-    print(f"\n| federation | clusters | exact | clusters found |\n|---|---|---|---|")
+    print("\n| federation | clusters | exact | clusters found |\n|---|---|---|---|")
     for name, case in chosen.items():
         mine = [row for row in rows if row["federation"] == name]
         counts = ", ".join(str(row["clusters"]) for row in mine)

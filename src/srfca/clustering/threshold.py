@@ -231,7 +231,10 @@ def _automatic(distances: Matrix, min_size: int, seed: int, metric: str) -> Choi
     )
     warning = None
     if not clean:
-        warning = f"no clear gap: {best.disagreeing:.0%} of the graph is no clusters"
+        warning = (
+            f"no clear gap: {best.disagreeing:.0%} of the graph is no clusters, "
+            f"{best.left_out} clients are left out"
+        )
     elif margin[0] == margin[1]:
         warning = "no clear gap: at the next thresholds the clusters are others"
     return Choice(best.metric, best.threshold, graph, why, candidates, margin, warning, denoised)

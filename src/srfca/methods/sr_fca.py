@@ -163,6 +163,10 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
     federation, seed = run.federation, run.seed
     m, steps = len(federation.clients), options.work.steps
     require(m >= 2, f"clustering needs at least two clients, but there is {m}")
+    require(
+        m <= options.all_pairs or options.graph == "correlation",
+        f"graph={options.graph!r} needs all pairs of the {m} clients: raise all_pairs={options.all_pairs}",
+    )
     require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
     require(
         "auto" not in (options.threshold, options.merge_threshold)
