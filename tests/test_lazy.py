@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from srfca.clustering.lazy import lazy_clusters, sampled_moves
 from srfca.distances import DISTANCES, Side
 from srfca.errors import InputError
 from srfca.federation.counted import Counted
+from srfca.methods import store
+from srfca.methods.rounds import local_training
 from srfca.models import linear
 from srfca.random import Key
 from tests import examples
@@ -181,3 +184,15 @@ def test_a_doubtful_choice_is_said_to_be_doubtful() -> None:
     for seed in range(3):
         d = blocks([i % 2 for i in range(40)], 1.0, 2.0, 0.3, seed)
         assert "no clear gap" in str(choose(d, "auto", 2, metric="distance").warning)
+
+
+def test_rows_on_disk_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = many(20)
+    w0 = federation.initial(0)
+    inside = local_training(federation, w0, WORK, Key(0, "x"))
+    monkeypatch.setattr(store, "SHARE", 0.0)
+    monkeypatch.setattr(store, "BLOCK", 3 * 4 * len(w0))
+    outside = local_training(federation, w0, WORK, Key(0, "x"))
+    assert torch.equal(inside, outside)
+    whole = SRFCA(work=WORK, all_pairs=0).fit(federation)
+    assert whole.partition == federation.data.truth

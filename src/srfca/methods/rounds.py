@@ -14,6 +14,7 @@ from srfca import aggregation
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError
 from srfca.federation.base import Federation, Tick, Work, silent
+from srfca.methods import store
 from srfca.methods.run import Run
 from srfca.random import Key, client_words, streams
 
@@ -163,11 +164,25 @@ def nearest(federation: Federation, models: Tensor, who: NDArray[np.int64]) -> N
 def local_training(
     federation: Federation, w0: Tensor, work: Work, key: Key, tick: Tick = silent
 ) -> Tensor:
-    """Every client trains alone from the common start w0 through all of the steps: ``[m, P]``."""
-    count = len(federation.clients)
+    """Every client trains alone from the common start w0 through all of the steps: ``[m, P]``.
+
+    On disk if they are too many for the memory.
+    """
+    clients = range(len(federation.clients))
     alone = replace(work, local_steps=work.steps)
-    rows = federation.fit(w0.expand(count, -1), range(count), alone, key, tick)
-    return check_finite(rows, [f"client {c!r}" for c in federation.clients], "local training")
+
+    def trained(some: range) -> Tensor:
+        rows = federation.fit(w0.expand(len(some), -1), some, alone, key, tick)
+        names = [f"client {federation.clients[c]!r}" for c in some]
+        return check_finite(rows, names, "local training")
+
+    if store.fits(len(clients), w0):
+        return trained(clients)
+    rows = store.on_disk(len(clients), w0)
+    for start in range(0, len(clients), store.block_length(w0)):
+        some = clients[start : start + store.block_length(w0)]
+        rows[some.start : some.stop] = trained(some).to(rows.device)
+    return rows
 
 
 def check_finite(rows: Tensor, names: list[str], what: str) -> Tensor:

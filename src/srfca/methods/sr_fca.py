@@ -165,7 +165,8 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
     require(m >= 2, f"clustering needs at least two clients, but there is {m}")
     require(
         m <= options.all_pairs or options.graph == "correlation",
-        f"graph={options.graph!r} needs all pairs of the {m} clients: raise all_pairs={options.all_pairs}",
+        f"graph={options.graph!r} needs all pairs of the {m} clients: "
+        f"raise all_pairs={options.all_pairs}",
     )
     require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
     require(
