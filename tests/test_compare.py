@@ -354,7 +354,7 @@ def test_tables_of_made_up_rows() -> None:
     assert found.columns == [
         "clusters", "misclustered\n%", "ARI", "test\naccuracy %", "worst\nclient %",
     ]  # fmt: skip
-    assert found.cells[0] == ["2", "0.0", "1.000", "80.00 ± 7.07", "80.0 ± 7.1"]
+    assert found.cells[0] == ["2", "0.0", "1.00", "80.00 ± 7.07", "80.0 ± 7.1"]
     assert found.best[0] == [False, False, True, True, True], "the best of two, none of equals"
     assert not any(found.best[1]), "an oracle is not in the race"
     cost = summary.costs(ROWS)
@@ -377,11 +377,11 @@ def test_table_files(tmp_path: Path) -> None:
     assert float(lines[0]["accuracy_std"]) == pytest.approx(stdev([0.75, 0.85]))
     assert lines[0]["tuned_loss_mean"] == lines[0]["tuned_loss_std"] == ""
     markdown = (tmp_path / "t.md").read_text()
-    assert "| SR-FCA | 2 | 0.0 | **1.000** | **80.00 ± 7.07** | **80.0 ± 7.1** |" in markdown
+    assert "| SR-FCA | 2 | 0.0 | **1.00** | **80.00 ± 7.07** | **80.0 ± 7.1** |" in markdown
     assert markdown.endswith("\nA note.\n")
     latex = (tmp_path / "t.tex").read_text()
     assert r"\textbf{80.00 $\pm$ 7.07}" in latex
-    assert r"Odd \& 5\% a\_b & 2 & 0.0 & 0.500 &" in latex
+    assert r"Odd \& 5\% a\_b & 2 & 0.0 & 0.50 &" in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\bottomrule") == 2
     assert not list(tmp_path.glob(".*")), "nothing half written"
 
@@ -434,7 +434,7 @@ def test_the_command_from_end_to_end(tmp_path: Path) -> None:
     ]
     done = srfca(
         "compare", "rotated-digits", *FAST, "--methods", "global,local", "--seeds", "2",
-        "--personalise", "3", "--equal-budget", *files,
+        "--personalise", "3", "--equal-budget", "--jobs", "1", *files,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rotated-digits, seeds 0 to 1, every method with SR-FCA's budget")

@@ -152,7 +152,7 @@ def methods_table() -> Table:
     table = _table("method", "name", "told K", "what it is")
     for command in METHODS:
         found = method_class(command)
-        about = (getdoc(found) or "").partition("\n")[0]
+        about = (getdoc(found) or "").partition("\n")[0].replace("``", "")
         table.add_row(command, found.name, "yes" if takes_k(command) else "no", about)
     return table
 
@@ -259,7 +259,10 @@ _TEXT = ("what it is", "settings", "data", "state", "file", "name", "told K")
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.MARKDOWN)
+    if sys.stdout.isatty():
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    else:
+        table = Table(box=box.MARKDOWN)
     for place, column in enumerate(columns):
         text = column in _TEXT or place == 0
         table.add_column(column, justify="left" if text else "right", no_wrap=not text)

@@ -171,7 +171,7 @@ def results(rows: Sequence[Row], title: str = "") -> Table:
     columns = [
         Column("num_clusters", "clusters", COUNT),
         Column("misclustering", "misclustered\n%", ".1f", min, 100),
-        Column("ari", "ARI", ".3f", max),
+        Column("ari", "ARI", ".2f", max),
     ]
     if any(row["accuracy"] is not None for row in rows):
         columns += [
