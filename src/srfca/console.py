@@ -209,7 +209,7 @@ def failure_lines(failures: Sequence[Done]) -> list[str]:
     """What failed and why, those that failed for the same reason on one line."""
     reasons: dict[str, list[str]] = {}
     for done in failures:
-        reasons.setdefault(str(done.why), []).append(str(done.task))
+        reasons.setdefault(" ".join(str(done.why).split()), []).append(str(done.task))
     return [f"Failed: {', '.join(tasks)}: {why}" for why, tasks in reasons.items()]
 
 
