@@ -417,7 +417,8 @@ def test_a_network_of_the_users_own(tmp_path: Path) -> None:
     row = json.loads(done.stdout)
     assert (row["experiment"], row["scored_on"]) == ("sensors.npz", "validation")
     assert row["labels"] == [0, 1, 2] * 8
-    saved = json.loads((out / "sr-fca-seed0" / "run.json").read_text())["settings"]
+    [path] = out.glob("sr-fca-seed0-*/run.json")
+    saved = json.loads(path.read_text())["settings"]
     assert saved["model"] == {"name": "nets_d:network"}
     assert saved["data"] == {"name": "sensors.npz"}
 

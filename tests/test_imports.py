@@ -21,7 +21,9 @@ LAYERS = [
     {"distances"},
     {"methods"},
     {"experiments"},
+    {"report"},
     {"console"},
+    {"options"},
     {"cli"},
     {"__main__"},
 ]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from srfca._version import __version__
 from srfca.errors import InputError, require
+from srfca.options import Common, DataDir, Json, Personalise, Seed, with_common
 
 if TYPE_CHECKING:
-    from srfca.experiments.config import Experiment
-    from srfca.experiments.runner import Outcome
+    from srfca.experiments.bench import Done, Finished, Task
 
 app = typer.Typer(
     help="Clustered federated learning without knowing the number of clusters.",
@@ -30,29 +30,6 @@ app = typer.Typer(
 data_app = typer.Typer(help="Look at data sets, or download them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-Name = Annotated[str | None, typer.Argument(help="The experiment; 'srfca list' shows them all.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Your own data instead: a .npz or .parquet file, or a folder of these."),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(help="For --data: mlp (default), linear, ... or MODULE:FACTORY, your own."),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Decides the data, w0 and every draw.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as trim=0.2."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per run, nothing else.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Where data sets are; else SRFCA_DATA, else the user's cache."),
-]
-Quick = Annotated[bool, typer.Option("--quick", help="A small run of a few seconds.")]
-Out = Annotated[Path | None, typer.Option(help="Save results in this folder.")]
-
 
 @app.callback(invoke_without_command=True)
 def _version(
@@ -64,97 +41,146 @@ def _version(
 
 
 @app.command("list")
-def list_experiments() -> None:
-    """Show the experiments."""
+def list_all() -> None:
+    """Show the experiments and the methods."""
     from srfca import console
     from srfca.experiments import config
 
     console.show(console.experiments_table([config.read(n) for n in config.names()]))
+    console.show(console.methods_table())
 
 
 @app.command()
+@with_common
 def run(
-    name: Name = None,
-    data: Data = None,
-    model: Model = None,
-    method: Annotated[str, typer.Option(help="sr-fca, global or local.")] = "sr-fca",
+    common: Common,
+    method: Annotated[str, typer.Option(help="One of 'srfca list'.")] = "sr-fca",
     seed: Seed = 0,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    quick: Quick = False,
-    set_: Set = None,
+    personalise: Personalise = None,
     as_json: Json = False,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your own data."""
-    with _interruptible():
-        experiment = _experiment(name, data, model, quick, set_)
-        outcomes = _runs(experiment, [method], [seed], device, data_dir, as_json, out, nested=False)
-    if not as_json:
-        from srfca import console
+    from srfca import console
+    from srfca.experiments import runner, saved
+    from srfca.files import writable_folder
+    from srfca.report import summary
 
-        [outcome] = outcomes
-        console.show(f"{experiment.name}, {console.NAMES[method]}, seed {seed}", style="bold")
-        console.show(console.stages_table(outcome))
-        why = outcome.result.history[0].notes.get("why")
-        if why:
-            console.show(f"Threshold: {why}.")
-        if outcome.result.clustered:
-            console.show(console.verdict(outcome))
-        console.show(console.results_table([outcome.row()]))
+    with _interruptible():
+        experiment = common.experiment(personalise)
+        runner.method(experiment, method)
+        if out is not None:
+            writable_folder(out)
+        bars = console.Bars()
+        clients = runner.federation(experiment, seed, common.device, common.data_dir, bars)
+        outcome = runner.run(experiment, method, clients, seed, bars)
+        if out is not None:
+            saved.save(outcome, experiment, out)
+    row = outcome.row()
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    console.show(f"{experiment.name}, {row['name']}, seed {seed}", style="bold")
+    console.show(console.stages_table(outcome))
+    why = outcome.result.history[0].notes.get("why")
+    if why:
+        console.show(f"Threshold: {why}.")
+    if outcome.result.clustered:
+        console.show(console.verdict(row))
+    console.show(console.summary_table(summary.results([row])))
+    console.show("Cost per client", style="bold")
+    console.show(console.summary_table(summary.costs([row])))
 
 
 @app.command()
+@with_common
 def compare(
-    name: Name = None,
-    data: Data = None,
-    model: Model = None,
+    common: Common,
     methods: Annotated[
-        str, typer.Option(help="Which methods, separated by commas.")
-    ] = "sr-fca,global,local",
+        str | None,
+        typer.Option(help="Which methods, separated by commas; 'srfca list' shows them all."),
+    ] = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from --seed on.")] = 1,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    quick: Quick = False,
-    set_: Set = None,
+    k: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K,...",
+            help="Numbers of clusters for methods that must be told; else the experiment's.",
+        ),
+    ] = None,
+    equal_budget: Annotated[
+        bool,
+        typer.Option("--equal-budget", help="Give every method as many local steps as SR-FCA."),
+    ] = False,
+    personalise: Personalise = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; else one per core, one on a GPU.")
+    ] = None,
+    table: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Write the table: .csv, .md or .tex; repeatable."),
+    ] = None,
     as_json: Json = False,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Save runs in this folder, and do not repeat those it has."),
+    ] = None,
 ) -> None:
     """Run several methods on an experiment or on your own data, side by side."""
-    chosen = [method.strip() for method in methods.split(",") if method.strip()]
-    require(bool(chosen), "--methods names no method")
-    numbers = list(range(seed, seed + seeds))
-    with _interruptible():
-        experiment = _experiment(name, data, model, quick, set_)
-        outcomes = _runs(experiment, chosen, numbers, device, data_dir, as_json, out, nested=True)
-    if not as_json:
-        from srfca import console
+    from srfca import console
+    from srfca.experiments import compare as comparing
+    from srfca.experiments.bench import Bench
+    from srfca.experiments.parallel import default_jobs
+    from srfca.report import tables
 
+    with _interruptible():
+        for path in table or []:
+            tables.check(path)
+        experiment = common.experiment(personalise)
+        chosen = comparing.default_methods(experiment) if methods is None else _listed(methods)
+        numbers = range(seed, seed + seeds)
+        tasks = comparing.tasks(experiment, chosen, numbers, _numbers(k), equal_budget)
+        jobs = jobs or default_jobs(common.device, len(tasks))
+        runs = console.Runs(len(tasks), parallel=jobs > 1, silent=as_json)
+        monitor = runs.bars if jobs == 1 else None
+        bench = Bench(experiment, common.device, common.data_dir, out, monitor)
+        printed = _printer(tasks) if as_json else None
+
+        def finished(done: Done) -> None:
+            runs.finished(done)
+            if printed is not None:
+                printed(done)
+
+        with runs.progress:
+            comparison = comparing.run(bench, tasks, jobs, finished)
+    failures = console.failure_lines(comparison.failures)
+    if comparison.rows:
         which = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
-        console.show(f"{experiment.name}, {which}", style="bold")
-        console.show(console.results_table([outcome.row() for outcome in outcomes]))
-        clustered = [outcome for outcome in outcomes if outcome.result.clustered]
-        if seeds == 1:
-            for outcome in clustered:
-                console.show(f"{console.NAMES[outcome.method]}: {console.verdict(outcome)}")
+        title = f"{experiment.name}, {which}, {comparing.terms(experiment, equal_budget)}"
+        report = tables.Report(comparison.rows, title, [*tables.notes(comparison.rows), *failures])
+        for path in table or []:
+            tables.write(report, path)
+        if not as_json:
+            console.show_report(report)
+            if comparison.reused:
+                console.show(f"{comparison.reused} of {len(tasks)} runs were there already.")
+    if failures:
+        if as_json or not comparison.rows:
+            typer.echo("\n".join(f"srfca: {line}" for line in failures), err=True)
+        raise typer.Exit(2)
 
 
 @app.command()
+@with_common
 def tune(
-    name: Name = None,
-    data: Data = None,
-    model: Model = None,
+    common: Common,
     trials: Annotated[
         int, typer.Option(min=1, help="How many settings are tried, earlier calls included.")
     ] = 20,
     seeds: Annotated[
         int, typer.Option(min=1, help="Over how many seeds each is averaged, from 1000 on.")
     ] = 1,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    quick: Quick = False,
-    set_: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Keep the search in this folder, or go on with it.")
@@ -169,10 +195,10 @@ def tune(
             typer.echo(console.trial_line(trial), err=True)
 
     with _interruptible():
-        experiment = _experiment(name, data, model, quick, set_)
+        experiment = common.experiment()
         ranked = search.tune(
-            experiment, trials=trials, seeds=seeds, device=device, folder=data_dir, out=out,
-            monitor=console.Bars(), finished=tell,
+            experiment, trials=trials, seeds=seeds, device=common.device, folder=common.data_dir,
+            out=out, monitor=console.Bars(), finished=tell,
         )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(search.summary(experiment, ranked)))
@@ -220,73 +246,39 @@ def _interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _experiment(
-    name: str | None,
-    data: Path | None,
-    model: str | None,
-    quick: bool,
-    settings: list[str] | None,
-) -> Experiment:
-    """The experiment of this name, or of a user's own data."""
-    require(name is None or data is None, f"either {name!r} or --data {data}, not both")
-    if data is not None:
-        from srfca.experiments import custom
-
-        require(not quick, "--quick is for the experiments of 'srfca list', not for --data")
-        return custom.own(data, model or "mlp").set(settings or [])
-    if name is None:
-        raise InputError("name an experiment ('srfca list' shows them), or give --data")
-    require(model is None, f"--model goes with --data: {name!r} has a model of its own")
-    from srfca.experiments import config
-
-    experiment = config.load(name)
-    return experiment.set([*(experiment.quick if quick else ()), *(settings or [])])
+def _listed(methods: str) -> list[str]:
+    """Methods that are separated by commas."""
+    chosen = [method.strip() for method in methods.split(",") if method.strip()]
+    require(bool(chosen), "--methods names no method")
+    return chosen
 
 
-def _runs(
-    experiment: Experiment,
-    methods: list[str],
-    seeds: list[int],
-    device: str,
-    data_dir: Path | None,
-    as_json: bool,
-    out: Path | None,
-    nested: bool,
-) -> list[Outcome]:
-    """Do the runs, one after another; each is saved and printed as soon as it is done."""
-    from srfca import console
-    from srfca.experiments import runner
-    from srfca.files import writable_folder
+def _numbers(k: str | None) -> tuple[int, ...] | None:
+    """Numbers of clusters that are separated by commas."""
+    if k is None:
+        return None
+    from srfca.experiments.config import parse
 
-    for method in methods:
-        runner.method(experiment, method)
-    if out is not None:
-        writable_folder(out)
-    bars = console.Bars()
-    outcomes = []
-    for seed, method in product(seeds, methods):
-        if method == methods[0]:
-            bars.prefix = "Start: "
-            clients = runner.federation(experiment, seed, device, data_dir, bars)
-        bars.prefix = f"{console.NAMES[method]}: " if nested else ""
-        outcome = runner.run(experiment, method, clients, seed, bars)
-        outcomes.append(outcome)
-        if out is not None:
-            _save(outcome, experiment, out / f"{method}-seed{seed}" if nested else out)
-        if as_json:
-            typer.echo(json.dumps(outcome.row()))
-    return outcomes
+    found: tuple[int, ...] = parse(k, tuple[int, ...], "--k")
+    require(
+        bool(found) and min(found) >= 1, f"--k must be one or more numbers from 1 on, not {k!r}"
+    )
+    return found
 
 
-def _save(outcome: Outcome, experiment: Experiment, folder: Path) -> None:
-    """Write a result with its figures and with the settings that led to it."""
-    from srfca.files import replace_file
+def _printer(tasks: Sequence[Task]) -> Finished:
+    """A function that prints the rows of runs in the order of the tasks, as soon as it can."""
+    left = deque(tasks)
+    waiting: dict[Task, Done] = {}
 
-    outcome.result.save(folder)
-    content: dict[str, Any] = outcome.row() | {
-        "settings": {name: dict(section) for name, section in experiment.sections.items()}
-    }
-    replace_file(folder / "run.json", (json.dumps(content, indent=1) + "\n").encode())
+    def finished(done: Done) -> None:
+        waiting[done.task] = done
+        while left and left[0] in waiting:
+            row = waiting.pop(left.popleft()).row
+            if row is not None:
+                typer.echo(json.dumps(row))
+
+    return finished
 
 
 def main() -> None:

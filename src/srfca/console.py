@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from inspect import getdoc
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -21,34 +22,29 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
+
+from srfca.report.summary import Row
+from srfca.report.summary import Table as Summary
+from srfca.report.tables import Report
 
 if TYPE_CHECKING:
     from srfca.data.loaders.check import Status
+    from srfca.experiments.bench import Done
     from srfca.experiments.config import Experiment
     from srfca.experiments.runner import Outcome
     from srfca.experiments.tune import Trial
     from srfca.federation.base import Tick
 
-NAMES = {
-    "sr-fca": "SR-FCA",
-    "oracle": "Oracle",
-    "local": "Local",
-    "global": "Global",
-    "fedprox": "FedProx",
-    "robust-global": "Robust Global",
-}
-
-Row = Mapping[str, Any]
-
 
 def show(content: Table | str, style: str | None = None) -> None:
     """Print to standard output: styled in a terminal, plain and unwrapped when piped."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(content, style=style)
+        Console(highlight=False, markup=False).print(content, style=style)
     elif isinstance(content, str):
         print(content)
     else:
-        plain = Console(width=200, color_system=None)
+        plain = Console(width=200, color_system=None, markup=False)
         with plain.capture() as captured:
             plain.print(content)
         lines = (line.rstrip() for line in captured.get().splitlines())
@@ -138,24 +134,26 @@ def stages_table(outcome: Outcome) -> Table:
     return table
 
 
-def results_table(rows: Sequence[Row]) -> Table:
-    """Methods side by side: mean, and standard deviation over the seeds if there are several."""
-    split = rows[0]["scored_on"]
-    columns = {
-        "num_clusters": ("clusters", "{:.3g}"),
-        "misclustering": ("misclustered", "{:.1%}"),
-        "ari": ("ARI", "{:.3f}"),
-        "accuracy": (f"{split} accuracy", "{:.2%}"),
-        "loss": (f"{split} loss", "{:.4g}"),
-        "distance_to_optimum": ("to optimum", "{:.3g}"),
-        "seconds": ("seconds", "{:.1f}"),
-    }
-    shown = [key for key in columns if any(row[key] is not None for row in rows)]
-    table = _table("method", *(columns[key][0] for key in shown))
-    for method in dict.fromkeys(row["method"] for row in rows):
-        mine = [row for row in rows if row["method"] == method]
-        cells = [_spread([row[key] for row in mine], columns[key][1]) for key in shown]
-        table.add_row(NAMES[method], *cells)
+def summary_table(summary: Summary) -> Table:
+    """Methods side by side, the best of each column in bold."""
+    breaks = "\n" if sys.stdout.isatty() else " "
+    table = _table("method", *(column.replace("\n", breaks) for column in summary.columns))
+    for name, cells, best in zip(summary.names, summary.cells, summary.best, strict=True):
+        table.add_row(
+            name, *(Text(c, style="bold" if b else "") for c, b in zip(cells, best, strict=True))
+        )
+    return table
+
+
+def methods_table() -> Table:
+    """The methods: ``srfca list`` shows them after the experiments."""
+    from srfca.experiments.config import METHODS, method_class, takes_k
+
+    table = _table("method", "name", "told K", "what it is")
+    for command in METHODS:
+        found = method_class(command)
+        about = (getdoc(found) or "").partition("\n")[0].replace("``", "")
+        table.add_row(command, found.name, "yes" if takes_k(command) else "no", about)
     return table
 
 
@@ -180,36 +178,96 @@ def trial_line(trial: Trial) -> str:
     return text + f"loss {trial.loss:.4g}"
 
 
-def verdict(outcome: Outcome) -> str:
-    """One sentence on what was found."""
-    partition = outcome.result.partition
-    sizes = ", ".join(str(size) for size in partition.sizes)
-    text = f"Found {partition.num_clusters} cluster{'s' * (partition.num_clusters != 1)} of {sizes}"
-    text += " clients without being told how many there are"
-    truth = outcome.federation.data.truth
-    if truth is None:
+def verdict(row: Row) -> str:
+    """One sentence on the clusters that were found."""
+    sizes = Counter(label for label in row["labels"] if label >= 0)
+    listed = ", ".join(str(sizes[label]) for label in sorted(sizes))
+    text = f"Found {len(sizes)} cluster{'s' * (len(sizes) != 1)} of {listed} clients"
+    text += " without being told how many there are" if row["k"] is None else f", told K={row['k']}"
+    if row["misclustering"] is None:
         return text + "."
-    if partition == truth:
+    if row["misclustering"] == 0:
         return text + ": exactly the true ones."
-    wrong = partition.misclustering(truth)
-    return text + f": the truth is {truth.num_clusters}, {wrong:.1%} of the clients are misplaced."
+    truth, wrong = row["true_clusters"], row["misclustering"]
+    return text + f": the truth is {truth}, {wrong:.1%} of the clients are misplaced."
+
+
+def show_report(report: Report) -> None:
+    """Print a comparison: what was found, what it cost, and what is to be said of it."""
+    for table in report.tables:
+        show(table.title, style="bold")
+        show(summary_table(table))
+    for note in report.notes:
+        show(note)
+    if len({row["seed"] for row in report.rows}) == 1:
+        for row in report.rows:
+            if row["num_clusters"] is not None and row["k"] is None:
+                show(f"{row['name']}: {verdict(row)}")
+
+
+def failure_lines(failures: Sequence[Done]) -> list[str]:
+    """What failed and why, those that failed for the same reason on one line."""
+    reasons: dict[str, list[str]] = {}
+    for done in failures:
+        reasons.setdefault(" ".join(str(done.why).split()), []).append(str(done.task))
+    return [f"Failed: {', '.join(tasks)}: {why}" for why, tasks in reasons.items()]
+
+
+def done_line(done: Done) -> str:
+    """One line on a run that is done."""
+    if done.row is None:
+        return f"{done.task}: failed: {done.why}"
+    accuracy, loss = done.row["accuracy"], done.row["loss"]
+    score = f"loss {loss:.4g}" if accuracy is None else f"{100 * accuracy:.2f} %"
+    return f"{done.task}: {score}, {done.row['seconds']:.0f} s"
+
+
+class Runs:
+    """Shows how many runs are done: a bar in a terminal, else a line for each of them.
+
+    One run at a time has bars of its own, for its stages (``bars``); a bar of the runs would only
+    be in their way.
+    """
+
+    def __init__(self, total: int, parallel: bool, silent: bool) -> None:
+        self.total, self.done = total, 0
+        self.bars = Bars()
+        terminal = self.bars.console.is_terminal
+        self.lines = not terminal and not silent
+        self.progress = Progress(
+            TextColumn("{task.completed} of {task.total} runs"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=self.bars.console,
+            transient=True,
+            disable=not (terminal and parallel),
+        )
+        self.bar = self.progress.add_task("", total=total)
+        self.bars.prefix = f"1/{total} "
+
+    def finished(self, done: Done) -> None:
+        """A run is done, now or by an earlier call."""
+        self.done += 1
+        self.bars.prefix = f"{self.done + 1}/{self.total} "
+        self.progress.update(self.bar, completed=self.done, description=f"last: {done.task}")
+        if self.lines and not done.reused:
+            print(f"{self.done}/{self.total} {done_line(done)}", file=sys.stderr, flush=True)
+
+
+_TEXT = ("what it is", "settings", "data", "state", "file", "name", "told K")
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.MARKDOWN)
+    if sys.stdout.isatty():
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    else:
+        table = Table(box=box.MARKDOWN)
     for place, column in enumerate(columns):
-        text = column in ("what it is", "settings", "data", "state", "file") or place == 0
+        text = column in _TEXT or place == 0
         table.add_column(column, justify="left" if text else "right", no_wrap=not text)
     return table
 
 
 def _figure(value: float | None, pattern: str) -> str:
     return "-" if value is None else pattern.format(value)
-
-
-def _spread(values: Sequence[float | None], pattern: str) -> str:
-    numbers = [value for value in values if value is not None]
-    if not numbers:
-        return "-"
-    centre = pattern.format(mean(numbers))
-    return centre if len(numbers) < 2 else f"{centre} ± {pattern.format(stdev(numbers))}"

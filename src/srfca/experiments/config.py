@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from inspect import signature
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from srfca.errors import InputError, require, unknown
+
+if TYPE_CHECKING:
+    from srfca.methods import Method
 
 METHODS = {
     "sr-fca": "SRFCA",
@@ -21,8 +24,10 @@ METHODS = {
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
 }
-"""Methods by the names of the command line."""
-_SECTIONS = ("data", "model", "federation", "work", *METHODS)
+"""Methods by the names of the command line: the class in ``srfca.methods`` says the rest."""
+SHARED = ("data", "model", "federation", "work")
+"""The sections that all methods have in common; each method has one of its own besides."""
+NUMBERS_OF_CLUSTERS = (2, 3, 4)
 _OF_THE_RUN = ("seed", "work", "folder", "device", "truth")
 """Parameters that an experiment does not set: they are each run's own."""
 
@@ -40,8 +45,20 @@ class Experiment:
     """The data set that must be there."""
     quick: tuple[str, ...] = ()
     """Settings for a run of a few seconds, to see that everything works."""
+    k: tuple[int, ...] = NUMBERS_OF_CLUSTERS
+    """The numbers of clusters to tell those methods that must be told one."""
     made: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """What a section configures, where that has no name of ours: a user's own data or model."""
+    fingerprint: str = ""
+    """Tells a user's own data and model from others of the same name."""
+    again: Callable[[], Experiment] | None = None
+    """Makes what was ``made`` again, in another process."""
+
+    def __reduce__(self) -> tuple[Callable[..., Experiment], tuple[Any, ...]]:
+        """Pickle it; a user's own data and model are loaded again where it arrives."""
+        if self.again is not None:
+            return _made_again, (self.again, self.sections)
+        return Experiment, tuple(getattr(self, each.name) for each in fields(self))
 
     def set(self, assignments: Iterable[str]) -> Experiment:
         """The same with each ``key=value`` applied in turn.
@@ -53,8 +70,8 @@ class Experiment:
             key, equals, text = assignment.partition("=")
             require(bool(equals), f"--set takes key=value, not {assignment!r}")
             section, _, name = key.strip().rpartition(".")
-            known = {part: self.annotations(part) for part in _SECTIONS}
-            homes = [p for p in _SECTIONS if name in known[p] and section in ("", p)]
+            known = {part: self.annotations(part) for part in (*SHARED, *METHODS)}
+            homes = [part for part in known if name in known[part] and section in ("", part)]
             if not homes:
                 raise _unknown_key(key.strip(), known)
             for home in homes:
@@ -82,6 +99,27 @@ class Experiment:
         return known
 
 
+def _made_again(
+    again: Callable[[], Experiment], sections: Mapping[str, Mapping[str, Any]]
+) -> Experiment:
+    return replace(again(), sections=sections)
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method by its name on the command line."""
+    from srfca import methods
+
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    found: type[Method] = getattr(methods, METHODS[name])
+    return found
+
+
+def takes_k(name: str) -> bool:
+    """Whether a method must be told the number of clusters."""
+    return any(each.name == "k" for each in fields(method_class(name)))
+
+
 def names() -> list[str]:
     """All presets."""
     presets = files("srfca.experiments") / "presets"
@@ -94,7 +132,7 @@ def read(name: str) -> Experiment:
         raise unknown("experiment", name, names())
     text = (files("srfca.experiments") / "presets" / f"{name}.toml").read_text("utf-8")
     content = tomllib.loads(text)
-    sections = {part: content.get(part, {}) for part in _SECTIONS}
+    sections = {part: content.get(part, {}) for part in (*SHARED, *METHODS)}
     return Experiment(
         name=name,
         description=content["description"],
@@ -102,6 +140,7 @@ def read(name: str) -> Experiment:
         sections=sections,
         needs=content.get("needs"),
         quick=tuple(content.get("quick", ())),
+        k=tuple(content.get("k", NUMBERS_OF_CLUSTERS)),
     )
 
 
@@ -181,7 +220,7 @@ def _refuse() -> Any:
 
 
 def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callable[..., Any]:
-    from srfca import data, federation, methods, models
+    from srfca import data, federation, models
 
     found: Callable[..., Any]
     match section:
@@ -194,7 +233,7 @@ def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callab
         case "work":
             found = federation.Work
         case _:
-            found = getattr(methods, METHODS[section])
+            found = method_class(section)
     return found
 
 

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -52,7 +54,25 @@ def own(path: str | Path, model: str = "mlp") -> Experiment:
         clusters="unknown" if clients.truth is None else str(clients.truth.num_clusters),
         sections=sections,
         made=made | {"data": given},
+        fingerprint=fingerprint(clients, model),
+        again=partial(own, path, model),
     )
+
+
+def fingerprint(clients: ClientData, model: str) -> str:
+    """A digest of what the clients hold, and of the file that a model of the user's own is in."""
+    digest = sha256(repr(clients.clients).encode())
+    parts = [clients.train, *([] if clients.test is None else [clients.test])]
+    for part in parts:
+        for tensor in (part.x, part.y, part.sizes):
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy().data)
+    if clients.truth is not None:
+        digest.update(clients.truth.labels.tobytes())
+    file = getattr(sys.modules.get(model.partition(":")[0]), "__file__", None)
+    if ":" in model and file is not None:
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()
 
 
 def model_sizes(kind: Any, name: str, clients: ClientData) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
@@ -12,12 +13,15 @@ import numpy as np
 import torch
 
 from srfca.clustering import Partition
-from srfca.errors import require, unknown
-from srfca.experiments.config import METHODS, Experiment
+from srfca.errors import require
+from srfca.experiments.config import Experiment, method_class
 from srfca.federation import Simulation, Work
 from srfca.federation.base import Scores, Split
 from srfca.methods import Result
 from srfca.methods.run import Monitor
+
+Row = dict[str, Any]
+"""The figures of a run."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,17 @@ class Outcome:
     """``test``, or ``validation`` where the clients have no test data."""
     seconds: float
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Row:
         """The figures of the run, ready for JSON; None where one does not apply."""
         last = self.result.history[-1]
         tuned = dict.fromkeys(FIGURES) if self.tuned is None else figures(self.tuned)
         return {
             "experiment": self.experiment,
             "method": self.method,
+            "name": self.result.method,
+            "k": self.result.parameters.get("k"),
             "seed": self.result.seed,
+            "clients": len(self.result.clients),
             **self._clustering(),
             "scored_on": self.scored_on,
             **figures(self.scores),
@@ -58,14 +65,16 @@ class Outcome:
         }
 
     def _clustering(self) -> dict[str, float | None]:
-        figures = ("num_clusters", "misclustering", "ari", "nmi", "purity")
-        if not self.result.clustered:
-            return dict.fromkeys(figures)
         found, truth = self.result.partition, self.federation.data.truth
-        if truth is None:
-            return dict.fromkeys(figures) | {"num_clusters": found.num_clusters}
-        scores = (getattr(found, name)(truth) for name in figures[1:])
-        return dict(zip(figures, (found.num_clusters, *scores), strict=True))
+        measures = ("misclustering", "ari", "nmi", "purity")
+        scores: dict[str, float | None] = dict.fromkeys(measures)
+        if self.result.clustered and truth is not None:
+            scores = {name: getattr(found, name)(truth) for name in measures}
+        return {
+            "true_clusters": None if truth is None else truth.num_clusters,
+            "num_clusters": found.num_clusters if self.result.clustered else None,
+            **scores,
+        }
 
     def distance_to_optimum(self) -> float | None:
         """Mean over the clients of the l2 distance of their model to the best one, if known."""
@@ -77,7 +86,10 @@ class Outcome:
         return float((models - best).norm(dim=1).mean())
 
 
-FIGURES = ("accuracy", "worst_accuracy", "worst_tenth_accuracy", "loss", "worst_tenth_loss")
+FIGURES = (
+    "accuracy", "worst_accuracy", "worst_tenth_accuracy",
+    "loss", "worst_loss", "worst_tenth_loss",
+)  # fmt: skip
 TENTH = 0.1
 
 
@@ -90,6 +102,7 @@ def figures(scores: Scores) -> dict[str, float | None]:
         None if accuracy is None else float(accuracy.min()),
         None if accuracy is None else float(accuracy.sort().values[:count].mean()),
         float(scores.loss.mean()),
+        float(scores.loss.max()),
         float(scores.loss.sort(descending=True).values[:count].mean()),
     )
     return dict(zip(FIGURES, found, strict=True))
@@ -122,9 +135,7 @@ def federation(
 
 def method(experiment: Experiment, name: str, truth: Partition | None = None) -> Any:
     """A method with the experiment's parameters, and the true clusters if it is to know them."""
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    make = experiment.callable(name)
+    make: Callable[..., Any] = method_class(name)
     told = {"truth": truth} if "truth" in signature(make).parameters else {}
     work = Work(**experiment.arguments("work"))
     return make(**experiment.arguments(name), **told, work=work)

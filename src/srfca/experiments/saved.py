@@ -1,0 +1,64 @@
+"""Runs on disk: a result, and ``run.json`` with its figures and the settings that led to it.
+
+A run is known by a digest of everything that decides it, so that one that is there need not be
+done again.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from srfca._version import __version__
+from srfca.experiments.config import SHARED, Experiment
+from srfca.experiments.runner import Outcome, Row
+from srfca.files import replace_file
+
+RUN = "run.json"
+ABOUT = ("settings", "srfca", "run_digest", "figures_digest")
+"""What ``run.json`` says besides the figures."""
+
+
+def settings(experiment: Experiment, method: str) -> dict[str, dict[str, Any]]:
+    """Those settings of an experiment that matter to a method."""
+    return {part: dict(experiment.sections[part]) for part in (*SHARED, method)}
+
+
+def digest(experiment: Experiment, method: str, seed: int) -> str:
+    """Tells a run from all others: its settings, its data, its seed, and who ran it."""
+    return _digest({
+        "settings": settings(experiment, method),
+        "own": experiment.fingerprint,
+        "seed": seed,
+        "srfca": __version__,
+    })  # fmt: skip
+
+
+def save(outcome: Outcome, experiment: Experiment, folder: Path) -> None:
+    """Write a result and its figures; ``run.json`` comes last, so where it is, all is."""
+    outcome.result.save(folder)
+    row = outcome.row()
+    about = (
+        settings(experiment, outcome.method),
+        __version__,
+        digest(experiment, outcome.method, outcome.result.seed),
+        _digest(row),
+    )
+    content = row | dict(zip(ABOUT, about, strict=True))
+    replace_file(folder / RUN, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def read(folder: Path, expected: str) -> Row | None:
+    """The figures of the run with this digest, or None if it is not there or is damaged."""
+    try:
+        row: Row = json.loads((folder / RUN).read_bytes())
+        _, _, run, figures = [row.pop(name) for name in ABOUT]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return row if (run, figures) == (expected, _digest(row)) else None
+
+
+def _digest(content: Any) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
