@@ -36,6 +36,8 @@ NAMES = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "Robust Global",
+    "fedsoft": "FedSoft",
+    "fedem": "FedEM",
 }
 
 Row = Mapping[str, Any]

@@ -20,6 +20,8 @@ METHODS = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
+    "fedsoft": "FedSoft",
+    "fedem": "FedEM",
 }
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)

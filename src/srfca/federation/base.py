@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import cos, pi
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from srfca.errors import require, unknown
@@ -141,6 +142,13 @@ class Scores:
     """``[c]``, a fraction; None where the targets are not classes."""
     n: Tensor
     """``[c]`` number of samples"""
+
+    def where(self, these: Tensor, others: Scores) -> Scores:
+        """These scores where ``these`` ``[c]`` says so, else the others, of the same clients."""
+        accuracy = None
+        if self.accuracy is not None and others.accuracy is not None:
+            accuracy = torch.where(these, self.accuracy, others.accuracy)
+        return Scores(torch.where(these, self.loss, others.loss), accuracy, self.n)
 
 
 class Federation(Protocol):

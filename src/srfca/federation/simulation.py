@@ -99,6 +99,7 @@ class Simulation:
         self._words = client_words(data.clients).to(self.device)
         self._kept: dict[_Task, Kept] = {}
         self._kept_for: tuple[int, str] | None = None
+        self._table: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -223,20 +224,29 @@ class Simulation:
         if isinstance(models, Mixture):
             logs = self._log_weights(models, who)[owner]
             rows = models.models
-            found = (logs - self._loss_table(rows, samples, index).T).softmax(1)
+            found = (logs - self._loss_table(rows, index).T).softmax(1)
         else:
             rows = models
-            least = self._loss_table(rows, samples, index).argmin(0)
+            least = self._loss_table(rows, index).argmin(0)
             found = functional.one_hot(least, len(rows)).double()
         sums = torch.zeros(len(who), len(rows), dtype=torch.float64, device=self.device)
         sums.index_add_(0, owner, found)
         return (sums / samples.sizes[who].unsqueeze(1)).to(rows.dtype)
 
-    def _loss_table(self, models: Tensor, samples: Samples, index: Tensor) -> Tensor:
-        """The loss of every model on each of the samples at ``index`` [n]: ``[k, n]``."""
+    def _loss_table(self, models: Tensor, index: Tensor) -> Tensor:
+        """The loss of every model on each of the training samples at ``index`` [n]: ``[k, n]``.
+
+        The last one is kept: clients are asked for the same once more when they train.
+        """
+        if self._table is not None:
+            of_models, at, table = self._table
+            if torch.equal(at, index) and torch.equal(of_models, models):
+                return table
+        samples = self._samples["train"]
         table = torch.empty(len(models), len(index), dtype=torch.float64, device=self.device)
         for rows, part, found in self._sample_losses(models, samples, index):
             table[rows.unsqueeze(1), part] = found.double()
+        self._table = (models.clone(), index, table)
         return table
 
     @torch.no_grad()
@@ -253,7 +263,7 @@ class Simulation:
         component = focus.component.to(self.device)
         _, index = _spread(samples, who.unique())
         table = torch.zeros(count, len(samples.x), dtype=torch.float64, device=self.device)
-        table[:, index] = self._loss_table(focus.mixture.models, samples, index)
+        table[:, index] = self._loss_table(focus.mixture.models, index)
 
         def weigh(block: Tensor, at: Tensor) -> Tensor:
             posterior = (logs[block].T.unsqueeze(-1) - table[:, at]).softmax(0)  # [k, c, b]
