@@ -52,7 +52,7 @@ class FedSoft(Method):
 
     k: int = 2
     penalty: float = 0.03
-    sigma: float = 0.01
+    sigma: float = 1e-4
     tau: int = 2
     start: str = "clients"
     participation: float = 1.0
