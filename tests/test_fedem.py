@@ -12,12 +12,14 @@ from torch import nn
 
 from srfca import Global, Local, Partition, Result, Simulation, Work
 from srfca.errors import InputError
-from srfca.federation import Mixture
+from srfca.federation import Focus, Mixture
+from srfca.federation.counted import Counted
 from srfca.methods import FedEM, Oracle
 from srfca.methods.fedem import aggregate
 from srfca.methods.run import Run
 from srfca.methods.starts import random_models
 from srfca.models import linear, mlp
+from srfca.random import Key
 from tests import examples
 
 SHARES = [0.1, 0.3, 0.5, 0.7, 0.9] * 2
@@ -140,6 +142,22 @@ def test_what_it_costs() -> None:
     assert spent.models_up == 10 * 3 * 2 + 3
     assert FedEM(k=3, start="random").trainings == 3
     assert spent.evaluations == 10 * 3 + (2 * 2 + 1) * 3 * 10
+
+
+def test_models_of_a_mixture_travel_once() -> None:
+    federation = Counted(regressions())
+    models = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    federation.shares(Mixture(models, torch.full((2, 3), 1 / 3)), [4, 7])
+    assert federation.spent.models_down == federation.spent.evaluations == 6
+    focus = Focus(Mixture(models, torch.full((4, 3), 1 / 3)), torch.tensor([0, 1, 0, 2]))
+    work = Work(steps=5, local_steps=5)
+    federation.fit(models[focus.component], [4, 4, 7, 7], work, Key(0, "x"), focus=focus)
+    spent = federation.spent
+    assert (spent.models_down, spent.models_up) == (6, 4)
+    assert (spent.local_steps, spent.evaluations) == (20, 12)
+    federation.scores(Mixture(models, torch.full((1, 3), 1 / 3)), [0])
+    assert federation.spent.models_down == 9
+    assert federation.spent.evaluations == 15
 
 
 def test_a_mixture_is_saved_and_scored(tmp_path: Path) -> None:
