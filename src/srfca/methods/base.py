@@ -109,7 +109,7 @@ class Method(ABC):
         if self.personal_steps:
             tuned, tuned_steps = personalise(
                 run, answer.labels, answer.client_models, self.work, self.personal_steps,
-                answer.predictors,
+                None if answer.mixture is None else Mixture(answer.models, answer.mixture),
             )  # fmt: skip
         limits = None
         if self.clustered:

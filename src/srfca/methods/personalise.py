@@ -25,13 +25,13 @@ def personalise(
     given: Tensor,
     work: Work,
     steps: int,
-    predictors: Tensor | Mixture,
+    mixture: Mixture | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The clients' models, fine-tuned from ``given`` ``[m, P]``: ``[m, P]``, and steps ``[m]``.
 
     Each client keeps the model with the least loss on its validation data among those after 0,
-    steps/10, 2 steps/10, ... steps; the fewest steps if there are several. 0 steps leave it what it
-    predicts with now: ``given``, or a mixture.
+    steps/10, 2 steps/10, ... steps; the fewest steps if there are several. With a ``mixture`` a
+    client of 0 steps keeps that, and not the row that it would have fine-tuned.
     """
     federation = run.federation
     require(
@@ -44,7 +44,7 @@ def personalise(
         keep_state=True, resample=False,
     )  # fmt: skip
     best, rows, taken = given, given, torch.zeros(len(given), dtype=torch.int64)
-    scores = federation.scores(predictors, every, "validation")
+    scores = federation.scores(given if mixture is None else mixture, every, "validation")
     with run.stage("PERSONALISE", len(every) * steps) as tick, federation.private():
         for number in range(tuning.rounds):
             rows = federation.fit(rows, every, tuning, Key(run.seed, "personalise", number), tick)
