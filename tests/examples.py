@@ -101,3 +101,37 @@ def dropped_out() -> nn.Module:
 def doubled(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     """The same model in double precision."""
     return lambda: make().double()
+
+
+def mixed_regressions(
+    shares: list[float], n: int = 20, d: int = 4, noise: float = 0.1, seed: int = 0
+) -> ClientData:
+    """Two linear regressions; a client draws from the first with the probability of its share."""
+    g = torch.Generator().manual_seed(seed)
+    w = 2 * torch.randn(2, d, generator=g)
+
+    def draw(n: int, share: float) -> tuple[Tensor, Tensor]:
+        x = torch.randn(n, d, generator=g)
+        which = (torch.rand(n, generator=g) >= share).long()
+        return x, (x * w[which]).sum(1) + noise * torch.randn(n, generator=g)
+
+    train = [draw(n, share) for share in shares]
+    test = [draw(200, share) for share in shares]
+    return ClientData.of(train, test, [int(share < 0.5) for share in shares])
+
+
+def mixed_labels(
+    shares: list[float], n: int = 20, d: int = 6, classes: int = 4, seed: int = 0
+) -> ClientData:
+    """Classes of random directions; all but a client's share of its samples are renamed."""
+    g = torch.Generator().manual_seed(seed)
+    teacher = torch.randn(classes, d, generator=g)
+
+    def draw(n: int, share: float) -> tuple[Tensor, Tensor]:
+        x = torch.randn(n, d, generator=g)
+        y = (x @ teacher.T).argmax(1)
+        return x, torch.where(torch.rand(n, generator=g) < share, y, (y + 1) % classes)
+
+    train = [draw(n, share) for share in shares]
+    test = [draw(200, share) for share in shares]
+    return ClientData.of(train, test, [int(share < 0.5) for share in shares])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.federation.augment import AUGMENTATIONS, Augmentation
-from srfca.federation.base import Scores, Split, Tick, Work, silent
+from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Work, silent
 from srfca.federation.loss import Loss, loss_named
 from srfca.models.rows import Layout
 from srfca.random import Key, batches, bits, client_words, integers, streams
@@ -42,7 +42,7 @@ class LoopFederation:
             for split, part in parts.items()
             if part is not None
         }
-        self.optimizers: dict[int, dict[str, object]] = {}
+        self.optimizers: dict[tuple[int, int], dict[str, object]] = {}
 
     @property
     def sizes(self) -> Tensor:
@@ -67,24 +67,41 @@ class LoopFederation:
         key: Key,
         tick: Tick = silent,
         anchors: Tensor | None = None,
+        focus: Focus | None = None,
     ) -> Tensor:
         if key.round == 0:
             self.optimizers = {}
         pulled_to = starts if anchors is None else anchors
-        return torch.stack(
-            [
-                self._fit(start, anchor, client, work, key)
-                for start, anchor, client in zip(starts, pulled_to, clients, strict=True)
-            ]
-        )
+        rows = []
+        for place, (start, anchor, client) in enumerate(
+            zip(starts, pulled_to, clients, strict=True)
+        ):
+            weights = torch.ones(int(self.sizes[client]), dtype=self.layout.dtype)
+            component = 0
+            if focus is not None:
+                component = int(focus.component[place])
+                mixture = focus.mixture
+                weights = self._posterior(mixture.models, mixture.weights[place], client)
+                weights = weights[component]
+            rows.append(self._fit(start, anchor, client, component, weights, work, key))
+        return torch.stack(rows)
 
-    def _fit(self, start: Tensor, pulled_to: Tensor, client: int, work: Work, key: Key) -> Tensor:
+    def _fit(
+        self,
+        start: Tensor,
+        pulled_to: Tensor,
+        client: int,
+        component: int,
+        weights: Tensor,
+        work: Work,
+        key: Key,
+    ) -> Tensor:
         x, y = self.samples["train"].of(client)
         if work.resample:
             words = client_words([self.clients[client]])
             stream = streams(Key(key.seed, f"{key.purpose}/resample"), words)
             drawn = integers(stream, len(x), torch.tensor([len(x)]))[0]
-            x, y = x[drawn], y[drawn]
+            x, y, weights = x[drawn], y[drawn], weights[drawn]
         module = self.layout.load(start, self._fresh(0)).train()
         centre = self.layout.load(pulled_to, self._fresh(0))
         anchor = [p.detach().clone() for p in centre.parameters()]
@@ -96,8 +113,8 @@ class LoopFederation:
             optimizer = torch.optim.SGD(
                 module.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay
             )
-        if work.keep_state and client in self.optimizers:
-            optimizer.load_state_dict(self.optimizers[client])
+        if work.keep_state and (client, component) in self.optimizers:
+            optimizer.load_state_dict(self.optimizers[client, component])
         size = len(x) if work.batch_size is None else min(work.batch_size, len(x))
         span = work.span(key.round)
         words = client_words([self.clients[client]])
@@ -110,7 +127,7 @@ class LoopFederation:
                 optimizer.param_groups[0]["lr"] = work.rate(step)
                 optimizer.zero_grad()
                 images = self.augment(x[batch].unsqueeze(0), own.unsqueeze(0))[0]
-                loss = self.loss(module(images), y[batch]).mean()
+                loss = (self.loss(module(images), y[batch]) * weights[batch]).mean()
                 if work.prox:
                     for p, a in zip(module.parameters(), anchor, strict=True):
                         loss = loss + work.prox / 2 * (p - a).square().sum()
@@ -119,7 +136,7 @@ class LoopFederation:
                     nn.utils.clip_grad_norm_(module.parameters(), work.clip)
                 optimizer.step()
         if work.keep_state:
-            self.optimizers[client] = deepcopy(optimizer.state_dict())
+            self.optimizers[client, component] = deepcopy(optimizer.state_dict())
         return self.layout.row(module)
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
@@ -143,8 +160,38 @@ class LoopFederation:
             [torch.stack([self._evaluate(row, c, split)[0] for c in clients]) for row in models]
         )
 
-    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
-        found = [self._evaluate(row, c, split) for row, c in zip(models, clients, strict=True)]
+    def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
+        if isinstance(models, Mixture):
+            rows = zip(models.weights, clients, strict=True)
+            return torch.stack([self._posterior(models.models, w, c).mean(1) for w, c in rows])
+        found = torch.zeros(len(clients), len(models), dtype=self.layout.dtype)
+        for place, client in enumerate(clients):
+            x, y = self.samples["train"].of(client)
+            losses = [self.loss(self._outputs(row, x), y).tolist() for row in models]
+            for sample in range(len(x)):
+                of_sample = [loss[sample] for loss in losses]
+                found[place, of_sample.index(min(of_sample))] += 1 / len(x)
+        return found
+
+    def _posterior(self, models: Tensor, weights: Tensor, client: int) -> Tensor:
+        """``[k, n]``"""
+        x, y = self.samples["train"].of(client)
+        odds = torch.stack(
+            [
+                weight * torch.exp(-self.loss(self._outputs(row, x), y))
+                for weight, row in zip(weights, models, strict=True)
+            ]
+        )
+        return odds / odds.sum(0)
+
+    def scores(
+        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
+    ) -> Scores:
+        if isinstance(models, Mixture):
+            rows = zip(models.weights, clients, strict=True)
+            found = [self._evaluate_mixture(models.models, w, c, split) for w, c in rows]
+        else:
+            found = [self._evaluate(row, c, split) for row, c in zip(models, clients, strict=True)]
         classes = not self.samples[split].y.is_floating_point()
         return Scores(
             torch.stack([loss for loss, _ in found]),
@@ -154,11 +201,28 @@ class LoopFederation:
 
     @torch.no_grad()
     def _evaluate(self, row: Tensor, client: int, split: Split) -> tuple[Tensor, Tensor]:
-        module = self.layout.load(row, self._fresh(0)).eval()
         x, y = self.samples[split].of(client)
-        outputs = module(x)
+        return self._judge(self._outputs(row, x), y)
+
+    @torch.no_grad()
+    def _evaluate_mixture(
+        self, models: Tensor, weights: Tensor, client: int, split: Split
+    ) -> tuple[Tensor, Tensor]:
+        x, y = self.samples[split].of(client)
+        mixed: Tensor | float = 0.0
+        for weight, row in zip(weights, models, strict=True):
+            outputs = self._outputs(row, x)
+            mixed = mixed + weight * (outputs if y.is_floating_point() else outputs.softmax(1))
+        mixed = torch.as_tensor(mixed)
+        return self._judge(mixed if y.is_floating_point() else mixed.log(), y)
+
+    def _judge(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         right = outputs.argmax(1) == y if outputs.ndim > y.ndim else torch.zeros(len(y))
         return self.loss(outputs, y).mean(), right.double().mean()
+
+    @torch.no_grad()
+    def _outputs(self, row: Tensor, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.layout.load(row, self._fresh(0)).eval()(x))
 
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from srfca.data import ClientData
 from srfca.errors import InputError
-from srfca.federation import Simulation, Work
+from srfca.federation import Focus, Mixture, Simulation, Work
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -117,6 +118,78 @@ def test_kept_state_agrees_with_the_loop_when_clients_skip_rounds(
     simulation.fit(rows, range(6), work, Key(0, "kept", 0))
     again = simulation.fit(rows, range(6), work, Key(0, "another", 0))
     assert torch.equal(fresh, again), "round 0 begins with no state"
+
+
+def mixture_of(federation: LoopFederation, clients: int, components: int = 3) -> Mixture:
+    """Models that differ, and other weights for each client; some of them are 0."""
+    g = torch.Generator().manual_seed(4)
+    models = torch.stack([federation.initial(seed) for seed in range(components)])
+    models = models + 0.3 * torch.randn(models.shape, generator=g).double().abs()
+    weights = torch.rand(clients, components, generator=g).double()
+    weights[1, 0] = 0.0
+    return Mixture(models, weights / weights.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shares_and_mixtures_agree_with_the_loop(case: str) -> None:
+    simulation, loop = pair(case, None)
+    clients = [5, 0, 2, 1]
+    mixture = mixture_of(loop, 4)
+    for models in (mixture, mixture.models):
+        found = simulation.shares(models, clients)
+        torch.testing.assert_close(found, loop.shares(models, clients), rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(found.sum(1), torch.ones(4).double())
+    for split in ("train", "validation", "test"):
+        scores, expected = (f.scores(mixture, clients, split) for f in (simulation, loop))
+        torch.testing.assert_close(scores.loss, expected.loss, rtol=1e-9, atol=1e-10)
+        assert torch.equal(scores.n, expected.n)
+        if expected.accuracy is None:
+            assert scores.accuracy is None
+        else:
+            torch.testing.assert_close(scores.accuracy, expected.accuracy)
+
+
+@pytest.mark.parametrize("block_size", [None, 1, 4])
+@pytest.mark.parametrize("work", ["sgd", "adam", "resampled", "kept"])
+@pytest.mark.parametrize("case", CASES)
+def test_fit_with_a_focus_agrees_with_the_loop(
+    case: str, work: str, block_size: int | None
+) -> None:
+    simulation, loop = pair(case, block_size)
+    kept = Work(steps=6, local_steps=3, batch_size=8, lr=0.1, momentum=0.9, keep_state=True)
+    how = WORKS.get(work, kept)
+    clients = [4, 4, 0, 1, 1, 5]
+    component = torch.tensor([0, 2, 1, 0, 1, 2])
+    focus = Focus(mixture_of(loop, 6), component)
+    found = expected = focus.mixture.models[component]
+    for number in range(how.rounds):
+        key = Key(3, "test", number)
+        expected = loop.fit(expected, clients, how, key, focus=focus)
+        found = simulation.fit(found, clients, how, key, focus=focus)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+    plain = simulation.fit(
+        focus.mixture.models[component], clients, replace(how, keep_state=False), Key(3, "test")
+    )
+    assert not torch.allclose(found, plain)
+
+
+def test_a_model_that_ties_takes_nothing_from_the_first() -> None:
+    simulation, loop = pair("mlp", None)
+    one = loop.initial(0)
+    shares = simulation.shares(torch.stack([one, one]), [0, 1])
+    assert shares.tolist() == [[1, 0], [1, 0]]
+
+
+def test_a_mixture_that_does_not_fit_is_refused() -> None:
+    simulation, loop = pair("mlp", None)
+    mixture = mixture_of(loop, 3)
+    with pytest.raises(InputError, match=r"weights of shape \(2, 3\), not \(3, 3\)"):
+        simulation.scores(mixture, [0, 1])
+    with pytest.raises(InputError, match="component must name one of 3 models"):
+        simulation.fit(
+            mixture.models, [0, 1, 2], Work(), Key(0, "x"),
+            focus=Focus(mixture, torch.tensor([0, 1, 3])),
+        )  # fmt: skip
 
 
 @settings(max_examples=25, deadline=None)

@@ -24,7 +24,7 @@ from srfca.aggregation import trimmed_mean
 from srfca.distances import Side
 from srfca.experiments import config, runner
 from srfca.federation import simulation as engine
-from srfca.federation.base import Scores, Split, Tick, silent
+from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, silent
 from srfca.methods.rounds import local_training
 from srfca.methods.run import Run
 from srfca.methods.sr_fca import Clusters, merge, recluster, trimmed_mean_gd
@@ -58,15 +58,18 @@ class Watched:
         key: Key,
         tick: Tick = silent,
         anchors: Tensor | None = None,
+        focus: Focus | None = None,
     ) -> Tensor:
         self.fits.append((key, starts.clone(), list(clients)))
-        return self.inner.fit(starts, clients, work, key, tick, anchors)
+        return self.inner.fit(starts, clients, work, key, tick, anchors, focus)
 
     def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
         assert split != "test"
         return self.inner.losses(models, clients, split)
 
-    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
+    def scores(
+        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
+    ) -> Scores:
         assert split != "test"
         return self.inner.scores(models, clients, split)
 

@@ -23,6 +23,8 @@ METHODS = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
+    "fedsoft": "FedSoft",
+    "fedem": "FedEM",
 }
 """Methods by the names of the command line: the class in ``srfca.methods`` says the rest."""
 SHARED = ("data", "model", "federation", "work")

@@ -167,8 +167,7 @@ def _tried(
         learner = runner.method(experiment.set(settings), "sr-fca")
         for seed, clients in federations.items():
             result = learner.fit(clients, seed=seed, monitor=monitor)
-            everybody = range(len(clients.clients))
-            scores.append(clients.scores(result.client_models, everybody, "validation"))
+            scores.append(result.scores(clients, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")
     except InputError as error:
         scores, why = [], str(error)

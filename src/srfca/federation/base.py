@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import cos, pi
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from srfca.errors import require, unknown
@@ -101,6 +102,37 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """Models that clients share, and how much of each is in a client's data.
+
+    What a client's mixture puts out is the weighted mean of the models' probabilities where the
+    targets are classes, and of their outputs elsewhere. The posterior of a model, given a sample,
+    is proportional to ``weight * exp(-loss)``.
+    """
+
+    models: Tensor
+    """``[k, P]``"""
+    weights: Tensor
+    """``[c, k]`` of each client: not negative, their sum is 1."""
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Which model of its mixture each client trains: its samples count by that model's posterior.
+
+    A sample's weight in a batch of b is its posterior divided by b. The same client may be asked
+    for several models at once; it takes the same batches for each.
+    """
+
+    mixture: Mixture
+    component: Tensor
+    """``[c]`` numbers of models."""
+
+
+@dataclass(frozen=True)
 class Scores:
     """How each client's own model does on its own data."""
 
@@ -110,6 +142,13 @@ class Scores:
     """``[c]``, a fraction; None where the targets are not classes."""
     n: Tensor
     """``[c]`` number of samples"""
+
+    def where(self, these: Tensor, others: Scores) -> Scores:
+        """These scores where ``these`` ``[c]`` says so, else the others, of the same clients."""
+        accuracy = None
+        if self.accuracy is not None and others.accuracy is not None:
+            accuracy = torch.where(these, self.accuracy, others.accuracy)
+        return Scores(torch.where(these, self.loss, others.loss), accuracy, self.n)
 
 
 class Federation(Protocol):
@@ -151,10 +190,12 @@ class Federation(Protocol):
         key: Key,
         tick: Tick = silent,
         anchors: Tensor | None = None,
+        focus: Focus | None = None,
     ) -> Tensor:
         """``[c, P]`` each client trains from its row, through ``work.span(key.round)``.
 
-        The proximal term of ``work`` pulls it to its row of ``anchors``, or to its start.
+        The proximal term of ``work`` pulls it to its row of ``anchors``, or to its start. With a
+        ``focus`` its samples have weights.
         """
         ...
 
@@ -166,6 +207,16 @@ class Federation(Protocol):
         """``[k, c]`` mean loss per sample of every model on every client's data."""
         ...
 
-    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
-        """Loss and accuracy of each client's own row ``[c, P]`` on its own data."""
+    def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
+        """``[c, k]`` the share of each client's training samples that each model accounts for.
+
+        Of models ``[k, P]``: the samples for which a model has the least loss, the first on a tie.
+        Of a mixture: the mean of the model's posterior over the samples.
+        """
+        ...
+
+    def scores(
+        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
+    ) -> Scores:
+        """Loss and accuracy of each client's own row ``[c, P]``, or mixture, on its own data."""
         ...

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.federation.base import Federation, Scores, Split, Tick, Work, silent
+from srfca.federation.base import Federation, Focus, Mixture, Scores, Split, Tick, Work, silent
 from srfca.random import Key, bits
 
 _REMEMBERED = 32
@@ -107,13 +107,16 @@ evaluations=4)
         key: Key,
         tick: Tick = silent,
         anchors: Tensor | None = None,
+        focus: Focus | None = None,
     ) -> Tensor:
         """``[c, P]`` each client trains from its row."""
-        rows = self.federation.fit(starts, clients, work, key, tick, anchors)
+        rows = self.federation.fit(starts, clients, work, key, tick, anchors, focus)
         self.spent += Budget(local_steps=len(clients) * len(work.span(key.round)))
         self._send(starts, clients)
         if anchors is not None:
             self._send(anchors, clients)
+        if focus is not None:
+            self._evaluate(focus.mixture.models, np.unique(np.asarray(clients, dtype=np.int64)))
         self._receive(rows, clients)
         return rows
 
@@ -127,17 +130,32 @@ evaluations=4)
 
     def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
         """``[k, c]`` mean loss per sample of every model on every client's data."""
-        count = len(models)
-        pairs = np.repeat(np.asarray(clients, dtype=np.int64), count)
-        self._deliver(pairs, np.tile(_fingerprints(models), len(clients)), _size(models))
-        self.spent += Budget(evaluations=count * len(clients))
+        self._evaluate(models, np.asarray(clients, dtype=np.int64))
         return self.federation.losses(models, clients, split)
 
-    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
-        """Loss and accuracy of each client's own row on its own data."""
-        self._send(models, clients)
-        self.spent += Budget(evaluations=len(clients))
+    def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
+        """``[c, k]`` the share of each client's training samples that each model accounts for."""
+        rows = models.models if isinstance(models, Mixture) else models
+        self._evaluate(rows, np.asarray(clients, dtype=np.int64))
+        return self.federation.shares(models, clients)
+
+    def scores(
+        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
+    ) -> Scores:
+        """Loss and accuracy of each client's own row, or mixture, on its own data."""
+        if isinstance(models, Mixture):
+            self._evaluate(models.models, np.asarray(clients, dtype=np.int64))
+        else:
+            self._send(models, clients)
+            self.spent += Budget(evaluations=len(clients))
         return self.federation.scores(models, clients, split)
+
+    def _evaluate(self, models: Tensor, who: NDArray[np.int64]) -> None:
+        """Every client evaluates every model."""
+        count = len(models)
+        prints = np.tile(_fingerprints(models), len(who))
+        self._deliver(np.repeat(who, count), prints, _size(models))
+        self.spent += Budget(evaluations=count * len(who))
 
     def _send(self, rows: Tensor, clients: Sequence[int]) -> None:
         """Each client is sent its row."""

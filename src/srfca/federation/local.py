@@ -139,14 +139,14 @@ def _keep(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> Kept:
     """The optimiser's state as rows ``[c, trained]``."""
     entries = [optimizer.state[p] for p in parameters]
     steps = max((int(entry["step"]) for entry in entries if "step" in entry), default=1)
-    names = [name for name, t in entries[0].items() if t is not None and name != "step"]
-    return Kept(
-        steps,
-        {
-            name: torch.cat([e[name].reshape(len(e[name]), -1) for e in entries], dim=1)
-            for name in names
-        },
-    )
+    names = {name: None for e in entries for name, t in e.items() if t is not None}
+    moments = {}
+    for name in names:
+        if name != "step":
+            pairs = zip(entries, parameters, strict=True)
+            rows = [e[name] if e.get(name) is not None else torch.zeros_like(p) for e, p in pairs]
+            moments[name] = torch.cat([row.reshape(len(row), -1) for row in rows], dim=1)
+    return Kept(steps, moments)
 
 
 def _restore(optimizer: torch.optim.Optimizer, parameters: list[Tensor], kept: Kept) -> None:

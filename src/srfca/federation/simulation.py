@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
 
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
-from srfca.federation.base import Scores, Split, Tick, Work, silent
+from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Work, silent
 from srfca.federation.local import Kept, State, gradient, over_models, train
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.traits import check_labels, traits_of
@@ -22,6 +24,10 @@ _CACHE = 24 * 2**20
 """Bytes of a block's rows, gradients, moments and activations on a CPU: they stay in its cache."""
 _ACTIVATIONS = 2**24
 """Numbers that the layers may put out in one pass."""
+
+
+_Task = tuple[int, int]
+"""A client, and which model of a mixture it trains: 0 if there is none."""
 
 
 class Simulation:
@@ -91,8 +97,9 @@ class Simulation:
             check_labels(self._module, self._loss, train.x, part.y, list(data.clients), part.sizes)
         self._block_size = block_size if self.traits.batchable else 1
         self._words = client_words(data.clients).to(self.device)
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[_Task, Kept] = {}
         self._kept_for: tuple[int, str] | None = None
+        self._table: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -140,6 +147,7 @@ class Simulation:
         key: Key,
         tick: Tick = silent,
         anchors: Tensor | None = None,
+        focus: Focus | None = None,
     ) -> Tensor:
         """``[c, P]`` each client trains from its row of ``starts``."""
         who = self._check(starts, clients)
@@ -151,11 +159,16 @@ class Simulation:
             self._kept, self._kept_for = {}, training
         sizes = self.sizes[who]
         batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
+        weigh = None if focus is None else self._posterior(focus, who)
+        component = torch.zeros_like(who) if focus is None else focus.component.to(self.device)
+        tasks: list[_Task] = list(zip(who.tolist(), component.tolist(), strict=True))
         rows = torch.empty_like(starts)
-        for block in self._blocks(who, batch):
+        for block in self._blocks(tasks, batch):
             rows[block] = self._fit(
-                starts[block], anchors[block], who[block], batch[block], work, span, key, tick
-            )
+                starts[block], anchors[block], [tasks[place] for place in block.tolist()],
+                batch[block], work, span, key, tick,
+                None if weigh is None else partial(weigh, block),
+            )  # fmt: skip
         return rows
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
@@ -168,7 +181,7 @@ class Simulation:
         sizes = self.sizes[who]
         self._module.train()
         rows = torch.zeros_like(at)
-        for block in self._blocks(who, sizes):
+        for block in self._blocks(_alone(who), sizes):
             state = self._layout.unstack(at[block].clone())
             for name in self._layout.parameters:
                 state[name] = state[name].detach().contiguous().requires_grad_()
@@ -196,9 +209,83 @@ class Simulation:
         """``[k, c]`` mean loss per sample of every model on every client's data."""
         who = self._indices(clients)
         samples = self._split(split)
-        self._module.eval()
         owner, index = _spread(samples, who)
         sums = torch.zeros(len(models), len(who), dtype=torch.float64, device=self.device)
+        for rows, part, found in self._sample_losses(models, samples, index):
+            sums[rows] = sums[rows].index_add(1, owner[part], found.double())
+        return (sums / samples.sizes[who]).to(models.dtype)
+
+    @torch.no_grad()
+    def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
+        """``[c, k]`` the share of each client's training samples that each model accounts for."""
+        who = self._indices(clients)
+        samples = self._samples["train"]
+        owner, index = _spread(samples, who)
+        if isinstance(models, Mixture):
+            logs = self._log_weights(models, who)[owner]
+            rows = models.models
+            found = (logs - self._loss_table(rows, index).T).softmax(1)
+        else:
+            rows = models
+            least = self._loss_table(rows, index).argmin(0)
+            found = functional.one_hot(least, len(rows)).double()
+        sums = torch.zeros(len(who), len(rows), dtype=torch.float64, device=self.device)
+        sums.index_add_(0, owner, found)
+        return (sums / samples.sizes[who].unsqueeze(1)).to(rows.dtype)
+
+    def _loss_table(self, models: Tensor, index: Tensor) -> Tensor:
+        """The loss of every model on each of the training samples at ``index`` [n]: ``[k, n]``.
+
+        The last one is kept: clients are asked for the same once more when they train.
+        """
+        if self._table is not None:
+            of_models, at, table = self._table
+            if torch.equal(at, index) and torch.equal(of_models, models):
+                return table
+        samples = self._samples["train"]
+        table = torch.empty(len(models), len(index), dtype=torch.float64, device=self.device)
+        for rows, part, found in self._sample_losses(models, samples, index):
+            table[rows.unsqueeze(1), part] = found.double()
+        self._table = (models.clone(), index, table)
+        return table
+
+    @torch.no_grad()
+    def _posterior(self, focus: Focus, who: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """The weights of the samples at given places, for some of the clients ``who`` in focus."""
+        samples = self._samples["train"]
+        count = len(focus.mixture.models)
+        require(
+            focus.component.shape == who.shape
+            and bool(((focus.component >= 0) & (focus.component < count)).all()),
+            f"component must name one of {count} models for each of {len(who)} clients",
+        )
+        logs = self._log_weights(focus.mixture, who)
+        component = focus.component.to(self.device)
+        _, index = _spread(samples, who.unique())
+        table = torch.zeros(count, len(samples.x), dtype=torch.float64, device=self.device)
+        table[:, index] = self._loss_table(focus.mixture.models, index)
+
+        def weigh(block: Tensor, at: Tensor) -> Tensor:
+            posterior = (logs[block].T.unsqueeze(-1) - table[:, at]).softmax(0)  # [k, c, b]
+            own = component[block].view(1, -1, 1).expand(1, *at.shape)
+            return posterior.gather(0, own)[0].to(self._layout.dtype)
+
+        return weigh
+
+    def _log_weights(self, mixture: Mixture, who: Tensor) -> Tensor:
+        expected = (len(who), len(mixture.models))
+        require(
+            tuple(mixture.weights.shape) == expected,
+            f"{len(who)} clients and {len(mixture.models)} models need weights of shape "
+            f"{expected}, not {tuple(mixture.weights.shape)}",
+        )
+        return mixture.weights.to(self.device).double().log()
+
+    def _sample_losses(
+        self, models: Tensor, samples: Samples, index: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Losses [r, s] of models ``rows`` [r] on the samples ``index[part]`` [s], part by part."""
+        self._module.eval()
         size = self._block(len(models), batch=1)
 
         def one(state: State, x: Tensor, y: Tensor) -> Tensor:
@@ -212,12 +299,15 @@ class Simulation:
                     found = one({name: t[0] for name, t in state.items()}, x, y).unsqueeze(0)
                 else:
                     found = torch.as_tensor(vmap(one, in_dims=(0, None, None))(state, x, y))
-                sums[rows] = sums[rows].index_add(1, owner[part], found.double())
-        return (sums / samples.sizes[who]).to(models.dtype)
+                yield rows, part, found
 
     @torch.no_grad()
-    def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
-        """Loss and accuracy of each client's own row ``[c, P]`` on its own data."""
+    def scores(
+        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
+    ) -> Scores:
+        """Loss and accuracy of each client's own row ``[c, P]``, or mixture, on its own data."""
+        if isinstance(models, Mixture):
+            return self._mixture_scores(models, clients, split)
         who = self._check(models, clients)
         samples = self._split(split)
         self._module.eval()
@@ -225,14 +315,9 @@ class Simulation:
         classes = not samples.y.is_floating_point()
 
         def one(state: State, x: Tensor, y: Tensor) -> Tensor:
-            outputs = functional_call(self._module, state, (x,))
-            losses = self._loss(outputs, y)
-            if not classes:
-                return torch.stack([losses, torch.zeros_like(losses)])
-            right = (outputs.argmax(1) == y).to(losses.dtype)
-            return torch.stack([losses, right.flatten(1).mean(1) if right.ndim > 1 else right])
+            return self._loss_and_right(functional_call(self._module, state, (x,)), y)
 
-        for block in self._blocks(who, samples.sizes[who]):
+        for block in self._blocks(_alone(who), samples.sizes[who]):
             state = self._layout.unstack(models[block])
             for x, y, inside in self._padded(who[block], split):
                 found = over_models(one, state, x, y)  # [c, 2, n]
@@ -241,19 +326,53 @@ class Simulation:
         loss, accuracy = sums / n
         return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
 
+    def _mixture_scores(self, mixture: Mixture, clients: Sequence[int], split: Split) -> Scores:
+        who = self._indices(clients)
+        samples = self._split(split)
+        logs = self._log_weights(mixture, who)
+        owner, index = _spread(samples, who)
+        sums = torch.zeros(2, len(who), dtype=torch.float64, device=self.device)
+        classes = not samples.y.is_floating_point()
+        self._module.eval()
+        states = [self._layout.unstack(row.unsqueeze(0)) for row in mixture.models]
+        singles = [{name: t[0] for name, t in state.items()} for state in states]
+        for part in torch.arange(len(index), device=self.device).split(self._pass(1)):
+            x, y = samples.x[index[part]], samples.y[index[part]]
+            outputs = torch.stack([functional_call(self._module, s, (x,)) for s in singles])
+            outputs = outputs.double()
+            weights = logs[owner[part]].T.view(len(singles), -1, *[1] * (outputs.ndim - 2))
+            if classes:
+                mixed = (outputs.log_softmax(2) + weights).logsumexp(0)
+            else:
+                mixed = (outputs * weights.exp()).sum(0)
+            sums.index_add_(1, owner[part], self._loss_and_right(mixed, y).double())
+        n = samples.sizes[who]
+        loss, accuracy = sums / n
+        return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
+
+    def _loss_and_right(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each sample, and how much of it is right, 0 if not of classes: ``[2, n]``."""
+        losses = self._loss(outputs, y)
+        if y.is_floating_point():
+            return torch.stack([losses, torch.zeros_like(losses)])
+        right = (outputs.argmax(1) == y).to(losses.dtype)
+        return torch.stack([losses, right.flatten(1).mean(1) if right.ndim > 1 else right])
+
     def _fit(
         self,
         starts: Tensor,
         anchors: Tensor,
-        who: Tensor,
+        tasks: list[_Task],
         batch: Tensor,
         work: Work,
         span: range,
         key: Key,
         tick: Tick,
+        weigh: Callable[[Tensor], Tensor] | None,
     ) -> Tensor:
         """Train one block of clients."""
         samples = self._samples["train"]
+        who = torch.tensor([client for client, _ in tasks], device=self.device)
         sizes, offsets = samples.sizes[who], samples.offsets[who]
         widest = int(batch.max())
         stream = streams(key, self._words[who])
@@ -270,9 +389,10 @@ class Simulation:
 
         def take(step: int) -> tuple[Tensor, Tensor, Tensor]:
             at = index[:, step]
-            return self._augment(samples.x[at], changes[:, step]), samples.y[at], share
+            weights = share if weigh is None else share * weigh(at)
+            return self._augment(samples.x[at], changes[:, step]), samples.y[at], weights
 
-        kept = [self._kept.get(int(client)) for client in who] if work.keep_state else [None]
+        kept = [self._kept.get(task) for task in tasks] if work.keep_state else [None]
         with torch.random.fork_rng(enabled=not self.traits.batchable):
             if not self.traits.batchable:
                 torch.manual_seed(int(stream[0]))
@@ -289,16 +409,16 @@ class Simulation:
                 anchors,
             )
         if state is not None:
-            for place, client in enumerate(who.tolist()):
+            for place, task in enumerate(tasks):
                 moments = {name: m[place] for name, m in state.moments.items()}
-                self._kept[client] = Kept(state.steps, moments)
+                self._kept[task] = Kept(state.steps, moments)
         return rows
 
-    def _blocks(self, who: Tensor, batch: Tensor) -> Iterator[Tensor]:
-        """Places in ``who`` that are worked on together: alike in batch and in kept steps."""
+    def _blocks(self, tasks: list[_Task], batch: Tensor) -> Iterator[Tensor]:
+        """Places in ``tasks`` that are worked on together: alike in batch and in kept steps."""
         steps = torch.tensor(
-            [self._kept[c].steps if c in self._kept else 0 for c in who.tolist()],
-            device=who.device,
+            [self._kept[task].steps if task in self._kept else 0 for task in tasks],
+            device=batch.device,
         )
         exact = torch.stack([steps, batch if self.traits.mixes_samples else steps], dim=1)
         for kind in exact.unique(dim=0):
@@ -362,6 +482,10 @@ class Simulation:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self._model()
+
+
+def _alone(who: Tensor) -> list[_Task]:
+    return [(client, 0) for client in who.tolist()]
 
 
 def _copy(module: nn.Module) -> nn.Module:

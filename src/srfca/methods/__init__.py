@@ -2,11 +2,24 @@
 
 from srfca.methods.base import Method
 from srfca.methods.fedavg import Global
+from srfca.methods.fedem import FedEM
 from srfca.methods.fedprox import FedProx
+from srfca.methods.fedsoft import FedSoft
 from srfca.methods.local import Local
 from srfca.methods.oracle import Oracle
 from srfca.methods.result import Result
 from srfca.methods.robust import RobustGlobal
 from srfca.methods.sr_fca import SRFCA
 
-__all__ = ["FedProx", "Global", "Local", "Method", "Oracle", "Result", "RobustGlobal", "SRFCA"]
+__all__ = [
+    "FedEM",
+    "FedProx",
+    "FedSoft",
+    "Global",
+    "Local",
+    "Method",
+    "Oracle",
+    "Result",
+    "RobustGlobal",
+    "SRFCA",
+]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
-from srfca.federation.base import Federation, Work
+from srfca.federation.base import Federation, Mixture, Work
 from srfca.methods.personalise import personalise
 from srfca.methods.result import Result, reach
 from srfca.methods.run import Monitor, Run
@@ -20,7 +20,7 @@ from srfca.methods.run import Monitor, Run
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method found: client i has ``models[labels[i]]``, unless it has one of its own."""
+    """What a method found: client i has ``models[labels[i]]``, one of its own, or a mixture."""
 
     labels: np.ndarray
     """``[m]``"""
@@ -28,20 +28,44 @@ class Answer:
     """``[k, P]``"""
     own: Tensor | None = None
     """``[m, P]`` the clients' own models, where a method gives each client one."""
+    mixture: Tensor | None = None
+    """``[m, k]`` how much of each model is in a client's mixture, where clients have mixtures."""
 
     @classmethod
     def of(cls, labels: np.ndarray, models: Tensor, own: Tensor | None = None) -> Answer:
         """The same with clusters in the order of their first client, and without empty ones."""
         partition = Partition(labels)
-        used = [int(labels[members[0]]) for members in partition]
-        return cls(partition.labels, models[used], own)
+        return cls(partition.labels, models[_used(labels, partition)], own)
+
+    @classmethod
+    def mixed(cls, mixture: Mixture) -> Answer:
+        """Every client with its mixture, labelled by the model that it has most of.
+
+        Models are in the order of the first client that has most of them; those that nobody has
+        most of come last.
+        """
+        labels = mixture.weights.argmax(1).cpu().numpy()
+        partition = Partition(labels)
+        order = _used(labels, partition)
+        order += sorted(set(range(len(mixture.models))) - set(order))
+        return cls(partition.labels, mixture.models[order], mixture=mixture.weights[:, order])
 
     @property
     def client_models(self) -> Tensor:
-        """``[m, P]`` the model of each client."""
+        """``[m, P]`` the model of each client: of a mixture, the one that it has most of."""
         if self.own is not None:
             return self.own
         return self.models[torch.tensor(self.labels, device=self.models.device)]
+
+    @property
+    def predictors(self) -> Tensor | Mixture:
+        """What clients predict with: their models, or their mixtures."""
+        return self.client_models if self.mixture is None else Mixture(self.models, self.mixture)
+
+
+def _used(labels: np.ndarray, partition: Partition) -> list[int]:
+    """The labels in the order of their first client."""
+    return [int(labels[members[0]]) for members in partition]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +105,12 @@ class Method(ABC):
         """Find a model for every client of a federation; the seed decides every draw."""
         run = Run(federation, seed, monitor)
         answer = self.solve(run)
-        tuned = None
+        tuned = tuned_steps = None
         if self.personal_steps:
-            tuned = personalise(
-                run, answer.labels, answer.client_models, self.work, self.personal_steps
-            )
+            tuned, tuned_steps = personalise(
+                run, answer.labels, answer.client_models, self.work, self.personal_steps,
+                None if answer.mixture is None else Mixture(answer.models, answer.mixture),
+            )  # fmt: skip
         limits = None
         if self.clustered:
             limits = reach(federation, answer.models, Partition(answer.labels))
@@ -97,7 +122,9 @@ class Method(ABC):
             labels=answer.labels,
             models=answer.models,
             own=answer.own,
+            mixture=answer.mixture,
             tuned=tuned,
+            tuned_steps=tuned_steps,
             history=tuple(run.history),
             clustered=self.clustered,
             reach=limits,

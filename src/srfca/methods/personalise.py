@@ -10,7 +10,7 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
-from srfca.federation.base import Work
+from srfca.federation.base import Mixture, Work
 from srfca.methods.rounds import check_finite
 from srfca.methods.run import Run
 from srfca.random import Key
@@ -19,11 +19,19 @@ CHECKS = 10
 """How often a client looks at its validation data while it fine-tunes."""
 
 
-def personalise(run: Run, labels: np.ndarray, given: Tensor, work: Work, steps: int) -> Tensor:
-    """The clients' models ``[m, P]``, fine-tuned from ``given`` ``[m, P]`` by at most ``steps``.
+def personalise(
+    run: Run,
+    labels: np.ndarray,
+    given: Tensor,
+    work: Work,
+    steps: int,
+    mixture: Mixture | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The clients' models, fine-tuned from ``given`` ``[m, P]``: ``[m, P]``, and steps ``[m]``.
 
     Each client keeps the model with the least loss on its validation data among those after 0,
-    steps/10, 2 steps/10, ... steps; the fewest steps if there are several.
+    steps/10, 2 steps/10, ... steps; the fewest steps if there are several. With a ``mixture`` a
+    client of 0 steps keeps that, and not the row that it would have fine-tuned.
     """
     federation = run.federation
     require(
@@ -36,15 +44,15 @@ def personalise(run: Run, labels: np.ndarray, given: Tensor, work: Work, steps: 
         keep_state=True, resample=False,
     )  # fmt: skip
     best, rows, taken = given, given, torch.zeros(len(given), dtype=torch.int64)
-    loss = federation.scores(given, every, "validation").loss
+    scores = federation.scores(given if mixture is None else mixture, every, "validation")
     with run.stage("PERSONALISE", len(every) * steps) as tick, federation.private():
         for number in range(tuning.rounds):
             rows = federation.fit(rows, every, tuning, Key(run.seed, "personalise", number), tick)
             check_finite(rows, [f"client {c!r}" for c in federation.clients], "fine-tuning")
-            now = federation.scores(rows, every, "validation").loss
-            better = now < loss
-            loss = torch.where(better, now, loss)
+            now = federation.scores(rows, every, "validation")
+            better = now.loss < scores.loss
+            scores = now.where(better, scores)
             taken[better] = tuning.span(number).stop
             best = torch.where(better.to(rows.device).unsqueeze(1), rows, best)
-    run.record("PERSONALISE", Partition(labels), best, notes={"steps": taken.tolist()})
-    return best
+    run.record("PERSONALISE", Partition(labels), scores, notes={"steps": taken.tolist()})
+    return best, taken

@@ -17,13 +17,17 @@ from torch import Tensor
 from srfca._version import __version__
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require
-from srfca.federation.base import Federation, Scores, Split
+from srfca.federation.base import Federation, Mixture, Scores, Split
 from srfca.federation.counted import Budget
 from srfca.files import replace_file, writable_folder
 
 FORMAT = 1
 REACH = 4.0
 """Standard deviations above its clients' mean loss at which a cluster ends."""
+
+
+_OPTIONAL = ("own", "mixture", "tuned", "tuned_steps", "reach")
+"""Tensors of a result that it may lack."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Result:
-    """A model for every client: client i has ``models[labels[i]]``, unless it has its own."""
+    """A model for every client: client i has ``models[labels[i]]``, its own, or a mixture."""
 
     method: str
     parameters: Mapping[str, Any]
@@ -74,8 +78,12 @@ class Result:
     """``[k, P]``"""
     own: Tensor | None = None
     """``[m, P]`` the clients' own models, if the method gives each client one."""
+    mixture: Tensor | None = None
+    """``[m, k]`` how much of each model is in a client's mixture, if clients have mixtures."""
     tuned: Tensor | None = None
     """``[m, P]`` what each client made of its model by fine-tuning it (``personal_steps``)."""
+    tuned_steps: Tensor | None = None
+    """``[m]`` steps of that; with 0 a client keeps what it had, a mixture too."""
     history: tuple[Stage, ...] = ()
     clustered: bool = True
     """Whether the labels are an answer of the method, rather than its premise (Local, Global)."""
@@ -89,10 +97,15 @@ class Result:
 
     @property
     def client_models(self) -> Tensor:
-        """``[m, P]`` the model of each client, before fine-tuning."""
+        """``[m, P]`` the model of each client before fine-tuning: the largest part of a mixture."""
         if self.own is not None:
             return self.own
         return self.models[torch.tensor(self.labels, device=self.models.device)]
+
+    @property
+    def predictors(self) -> Tensor | Mixture:
+        """What clients predict with, before fine-tuning: their models, or their mixtures."""
+        return self.client_models if self.mixture is None else Mixture(self.models, self.mixture)
 
     @property
     def budget(self) -> Budget:
@@ -102,8 +115,13 @@ class Result:
     def scores(self, federation: Federation, split: Split = "test", tuned: bool = False) -> Scores:
         """How each client does with its model on its own data, before or after fine-tuning."""
         require(not tuned or self.tuned is not None, "no model was fine-tuned: set personal_steps")
-        models = self.tuned if tuned and self.tuned is not None else self.client_models
-        return federation.scores(models, range(len(federation.clients)), split)
+        every = range(len(federation.clients))
+        if not tuned or self.tuned is None:
+            return federation.scores(self.predictors, every, split)
+        after = federation.scores(self.tuned, every, split)
+        if self.mixture is None or self.tuned_steps is None:
+            return after
+        return after.where(self.tuned_steps > 0, federation.scores(self.predictors, every, split))
 
     def __repr__(self) -> str:
         count = len(self.models)
@@ -116,7 +134,8 @@ class Result:
         lines = [f"{self.method}, seed {self.seed}: {len(self.clients)} clients"]
         if self.clustered:
             sizes = ", ".join(str(size) for size in self.partition.sizes)
-            lines[0] += f" in {len(self.models)} cluster{'s' * (len(self.models) != 1)} of {sizes}"
+            count = self.partition.num_clusters
+            lines[0] += f" in {count} cluster{'s' * (count != 1)} of {sizes}"
         width = max((len(stage.name) for stage in self.history), default=0)
         for stage in self.history:
             found = stage.partition
@@ -134,7 +153,8 @@ class Result:
         loss of that cluster's own clients on their validation data, and 4 standard deviations.
         """
         require(self.clustered, f"{self.method} has no clusters to assign clients to")
-        losses = newcomers.losses(self.models, range(len(newcomers.clients))).cpu()
+        models = self.models[: self.partition.num_clusters]
+        losses = newcomers.losses(models, range(len(newcomers.clients))).cpu()
         labels = losses.argmin(0)
         if self.reach is not None:
             best = losses.gather(0, labels.unsqueeze(0))[0]
@@ -144,11 +164,10 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``; each appears whole or not at all."""
         folder = writable_folder(Path(folder))
-        optional = {"own": self.own, "tuned": self.tuned, "reach": self.reach}
         tensors = {
             name: rows.detach().cpu().contiguous()
-            for name, rows in ({"models": self.models} | optional).items()
-            if rows is not None
+            for name in ("models", *_OPTIONAL)
+            if (rows := getattr(self, name)) is not None
         }
         history = []
         for place, stage in enumerate(self.history):
@@ -213,11 +232,9 @@ class Result:
             clients=tuple(content["clients"]),
             labels=np.asarray(content["labels"]),
             models=tensors["models"],
-            own=tensors.get("own"),
-            tuned=tensors.get("tuned"),
             history=history,
             clustered=content["clustered"],
-            reach=tensors.get("reach"),
+            **{name: tensors.get(name) for name in _OPTIONAL},
         )
 
 
@@ -229,6 +246,7 @@ def reach(federation: Federation, models: Tensor, partition: Partition) -> Tenso
     """
     if "validation" not in federation.splits:
         return None
+    models = models[: partition.num_clusters]
     losses = federation.losses(models, range(len(federation.clients)), "validation").cpu()
     of_clusters = [losses[c, torch.as_tensor(members)] for c, members in enumerate(partition)]
     return torch.stack([own.mean() + REACH * own.std(correction=0) for own in of_clusters])

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.federation.base import Federation, Tick, silent
+from srfca.federation.base import Federation, Mixture, Scores, Tick, silent
 from srfca.federation.counted import Budget, Counted
 from srfca.methods.result import Stage
 
@@ -55,22 +55,21 @@ class Run:
         self,
         name: str,
         partition: Partition,
-        client_models: Tensor,
+        predictors: Tensor | Mixture | Scores,
         distances: np.ndarray | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
         """Write down how a stage left things, scored on held-out data if there is any.
 
-        ``client_models`` are the models ``[c, P]`` of the clients that are in a cluster, or of all.
+        ``predictors`` are the models ``[c, P]`` of the clients that are in a cluster, or of all,
+        their mixtures, or the scores that they are known to have there.
         """
         now = perf_counter()
         loss = accuracy = None
         if "validation" in self.federation.splits:
-            scored = np.flatnonzero(partition.labels >= 0)
-            if len(client_models) == len(partition):
-                scored = np.arange(len(partition))
-            uncounted = self.federation.federation
-            scores = uncounted.scores(client_models, scored.tolist(), "validation")
+            scores = (
+                predictors if isinstance(predictors, Scores) else self._score(partition, predictors)
+            )
             loss = float(scores.loss.mean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.mean())
         self.history.append(
@@ -86,3 +85,10 @@ class Run:
             )
         )
         self._since, self._spent = perf_counter(), self.federation.spent
+
+    def _score(self, partition: Partition, predictors: Tensor | Mixture) -> Scores:
+        scored = np.flatnonzero(partition.labels >= 0)
+        if len(predictors) == len(partition):
+            scored = np.arange(len(partition))
+        uncounted = self.federation.federation
+        return uncounted.scores(predictors, scored.tolist(), "validation")

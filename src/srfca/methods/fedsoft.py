@@ -1,0 +1,129 @@
+"""FedSoft: clusters that clients belong to in part.
+
+Ruan, Joe-Wong: FedSoft: Soft Clustered Federated Learning with Proximal Local Updating. AAAI 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from srfca.clustering.partition import Partition
+from srfca.errors import require
+from srfca.methods.base import Answer, Method, require_share
+from srfca.methods.rounds import check_finite
+from srfca.methods.run import Run
+from srfca.methods.starts import check_start, starting_models
+from srfca.random import Key, bits, client_words, streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSoft(Method):
+    """k centres; the own model of client i minimises ``f_i(w) + penalty/2 sum_s u_is |w - c_s|^2``.
+
+    The importance weights u of a client are divided by their sum, so that all clients are pulled
+    alike, each to its mean of the centres. A client goes on from its own model of the round before,
+    which gets nearer to the minimum, round by round, than a fresh start from the centres.
+
+    Args:
+        k: Number of centres.
+        penalty: lambda, how strongly a client is pulled to its centres.
+        sigma: The least importance weight of a centre, before they are divided by their sum.
+        tau: Rounds between two estimates of the importance weights.
+        start: ``clients`` (models of k clients that differ), or ``random`` (as in the paper).
+        participation: The fraction of the clients that take part in a round: as many draws in all,
+            shared by the centres. A client that is not drawn for the last round solves its problem
+            too, for itself.
+        personal_steps: As of every method (``Method``).
+        work: How clients train; its own ``prox`` is not used.
+
+    >>> from srfca import Simulation, Work, data, models
+    >>> fed = Simulation(data.rotated_digits(clients=12, rotations=2), models.mlp(64, 32, 10))
+    >>> result = FedSoft(k=2, work=Work(steps=60, batch_size=10, lr=0.5)).fit(fed, seed=0)
+    >>> result.partition == fed.data.truth
+    True
+    """
+
+    name: ClassVar[str] = "FedSoft"
+
+    k: int = 2
+    penalty: float = 0.03
+    sigma: float = 1e-4
+    tau: int = 2
+    start: str = "clients"
+    participation: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.k >= 1, f"k must be at least 1, not {self.k}")
+        require(self.penalty > 0, f"penalty must be positive, not {self.penalty}: 0 is Local")
+        require(0 < self.sigma < 1, f"sigma must be in (0, 1), not {self.sigma}")
+        require(self.tau >= 1, f"tau must be at least 1, not {self.tau}")
+        check_start(self.start)
+        require_share(self.participation)
+
+    @property
+    def trainings(self) -> float:
+        """One, and one alone for the clients that make the start."""
+        return 1 + (self.start == "clients")
+
+    def solve(self, run: Run) -> Answer:
+        """Find the centres and every client's own model."""
+        federation, work = run.federation, replace(self.work, prox=self.penalty)
+        m = len(federation.clients)
+        c = starting_models(run, self.k, self.start, self.work)
+        draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
+        w: Tensor | None = None
+        with run.stage("FEDSOFT", m * work.steps if draws is None else 0) as tick:
+            for number in range(work.rounds):
+                key = Key(run.seed, "fedsoft", number)
+                if number % self.tau == 0:
+                    u = importance(federation.shares(c, range(m)), self.sigma)
+                v = aggregation_weights(u, federation.sizes)
+                if draws is not None:
+                    v = selected(v, draws, key)
+                last = number == work.rounds - 1
+                who = torch.arange(m) if last else v.cpu().any(1).nonzero().flatten()
+                near = u @ c
+                w = near.clone() if w is None else w
+                rows = federation.fit(w[who], who.tolist(), work, key, tick, near[who])
+                names = [f"client {federation.clients[i]!r}" for i in who.tolist()]
+                w[who] = check_finite(rows, names, "training")
+                c = v[who].T @ w[who]
+        assert w is not None
+        labels = u.argmax(1).cpu().numpy()
+        answer = Answer.of(labels, c, w)
+        empty = sorted(set(range(self.k)) - set(labels.tolist()))
+        notes = {"importance": u.tolist(), "empty": empty}
+        run.record("FEDSOFT", Partition(labels), w, notes=notes)
+        return answer
+
+
+def importance(shares: Tensor, sigma: float) -> Tensor:
+    """U ``[m, k]``: the shares of a client's samples that fit each centre best, at least sigma.
+
+    >>> importance(torch.tensor([[0.75, 0.25, 0.0]]), sigma=0.25)
+    tensor([[0.6000, 0.2000, 0.2000]])
+    """
+    u = shares.clamp(min=sigma)
+    return u / u.sum(1, keepdim=True)
+
+
+def aggregation_weights(u: Tensor, sizes: Tensor) -> Tensor:
+    """V ``[m, k]``: how much each client counts in each centre, ``u_is n_i`` divided by its sum."""
+    counted = u * sizes.to(u.device, u.dtype).unsqueeze(1)
+    return counted / counted.sum(0)
+
+
+def selected(v: Tensor, draws: int, key: Key) -> Tensor:
+    """How often each client is drawn for each centre with probabilities v, of ``draws``: [m, k]."""
+    lots = bits(streams(key, client_words([f"centre {s}" for s in range(v.shape[1])])), draws)
+    chances = (lots >> 11 & (2**53 - 1)).double() / 2**53  # [k, draws]
+    edges = v.cpu().double().cumsum(0).T.contiguous()  # [k, m]
+    drawn = torch.searchsorted(edges, chances * edges[:, -1:], right=True)
+    count = torch.zeros_like(edges).scatter_add_(1, drawn, torch.ones_like(chances))
+    return (count.T / draws).to(v)
