@@ -42,7 +42,7 @@ class LoopFederation:
             for split, part in parts.items()
             if part is not None
         }
-        self.optimizers: dict[int, dict[str, object]] = {}
+        self.optimizers: dict[str, dict[int, dict[str, object]]] = {}
 
     @property
     def sizes(self) -> Tensor:
@@ -69,7 +69,7 @@ class LoopFederation:
         anchors: Tensor | None = None,
     ) -> Tensor:
         if key.round == 0:
-            self.optimizers = {}
+            self.optimizers[key.purpose] = {}
         pulled_to = starts if anchors is None else anchors
         return torch.stack(
             [
@@ -96,8 +96,8 @@ class LoopFederation:
             optimizer = torch.optim.SGD(
                 module.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay
             )
-        if work.keep_state and client in self.optimizers:
-            optimizer.load_state_dict(self.optimizers[client])
+        if work.keep_state and client in self.optimizers[key.purpose]:
+            optimizer.load_state_dict(self.optimizers[key.purpose][client])
         size = len(x) if work.batch_size is None else min(work.batch_size, len(x))
         span = work.span(key.round)
         words = client_words([self.clients[client]])
@@ -119,7 +119,7 @@ class LoopFederation:
                     nn.utils.clip_grad_norm_(module.parameters(), work.clip)
                 optimizer.step()
         if work.keep_state:
-            self.optimizers[client] = deepcopy(optimizer.state_dict())
+            self.optimizers[key.purpose][client] = deepcopy(optimizer.state_dict())
         return self.layout.row(module)
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:

@@ -36,6 +36,9 @@ NAMES = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "Robust Global",
+    "ditto": "Ditto",
+    "mocha": "MOCHA",
+    "fedgroup": "FedGroup",
 }
 
 Row = Mapping[str, Any]

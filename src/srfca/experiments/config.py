@@ -20,6 +20,9 @@ METHODS = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
+    "ditto": "Ditto",
+    "mocha": "MOCHA",
+    "fedgroup": "FedGroup",
 }
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)

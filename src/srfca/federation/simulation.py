@@ -92,7 +92,7 @@ class Simulation:
         self._block_size = block_size if self.traits.batchable else 1
         self._words = client_words(data.clients).to(self.device)
         self._kept: dict[int, Kept] = {}
-        self._kept_for: tuple[int, str] | None = None
+        self._trainings: dict[tuple[int, str], dict[int, Kept]] = {}
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -146,9 +146,7 @@ class Simulation:
         anchors = starts if anchors is None else anchors
         self._check(anchors, clients)
         span = work.span(key.round)
-        training = (key.seed, key.purpose)
-        if key.round == 0 or self._kept_for != training:
-            self._kept, self._kept_for = {}, training
+        self._kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
         sizes = self.sizes[who]
         batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
         rows = torch.empty_like(starts)
@@ -293,6 +291,14 @@ class Simulation:
                 moments = {name: m[place] for name, m in state.moments.items()}
                 self._kept[client] = Kept(state.steps, moments)
         return rows
+
+    def _kept_in(self, training: tuple[int, str], first: bool) -> dict[int, Kept]:
+        """What clients keep from round to round of a training; two may go on side by side."""
+        kept = self._trainings.pop(training, {})
+        self._trainings[training] = {} if first else kept
+        for oldest in list(self._trainings)[:-2]:
+            del self._trainings[oldest]
+        return self._trainings[training]
 
     def _blocks(self, who: Tensor, batch: Tensor) -> Iterator[Tensor]:
         """Places in ``who`` that are worked on together: alike in batch and in kept steps."""

@@ -1,12 +1,27 @@
 """Methods: what the server does. One file each."""
 
 from srfca.methods.base import Method
+from srfca.methods.ditto import Ditto
 from srfca.methods.fedavg import Global
+from srfca.methods.fedgroup import FedGroup
 from srfca.methods.fedprox import FedProx
 from srfca.methods.local import Local
+from srfca.methods.mocha import MOCHA
 from srfca.methods.oracle import Oracle
 from srfca.methods.result import Result
 from srfca.methods.robust import RobustGlobal
 from srfca.methods.sr_fca import SRFCA
 
-__all__ = ["FedProx", "Global", "Local", "Method", "Oracle", "Result", "RobustGlobal", "SRFCA"]
+__all__ = [
+    "Ditto",
+    "FedGroup",
+    "FedProx",
+    "Global",
+    "Local",
+    "MOCHA",
+    "Method",
+    "Oracle",
+    "Result",
+    "RobustGlobal",
+    "SRFCA",
+]
