@@ -39,6 +39,7 @@ class Ditto(Method):
     Args:
         pull: lambda, how strongly a client's own model is pulled to w. With 0 clients train alone,
             and the more, the nearer they stay to the common model.
+        personal_lr: Rate of the clients' own models; None is that of ``work``.
         aggregate: How w is made of the clients' models: ``mean``, ``trimmed_mean`` or ``median``.
         trim: beta of the trimmed mean, in [0, 1/2): at least the fraction of wrong clients.
         participation: The fraction of the clients that take part in a round.
@@ -50,6 +51,7 @@ class Ditto(Method):
     clustered: ClassVar[bool] = False
 
     pull: float = 0.1
+    personal_lr: float | None = None
     aggregate: str = "mean"
     trim: float = 0.1
     participation: float = 1.0
@@ -57,6 +59,10 @@ class Ditto(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.pull >= 0, f"pull must not be negative, but is {self.pull}")
+        require(
+            self.personal_lr is None or self.personal_lr > 0,
+            f"personal_lr must be positive, not {self.personal_lr}",
+        )
         aggregate_named(self.aggregate, self.trim)
         trim_count(1, self.trim)
         require_share(self.participation)
@@ -72,6 +78,7 @@ class Ditto(Method):
         w0 = federation.initial(run.seed)
         w, v = w0.unsqueeze(0), w0.repeat(len(partition), 1)
         send = trained_models(federation, self.work)
+        personal = replace(self.work, prox=self.pull, lr=self.personal_lr or self.work.lr)
         aggregate = aggregate_named(self.aggregate, self.trim)
         steps = 2 * sum(counts(partition, self.participation)) * self.work.steps
         with run.stage("DITTO", steps) as tick:
@@ -81,7 +88,7 @@ class Ditto(Method):
                 received, labels = w[0], partition.labels[who]
                 w = cluster_round(federation, w, who, labels, send, aggregate, key, tick)
                 own = Key(run.seed, "ditto personal", number)
-                v = personal_round(federation, v, received, who, self.work, self.pull, own, tick)
+                v = personal_round(federation, v, received, who, personal, own, tick)
         run.record("DITTO", partition, v)
         return Answer(partition.labels, w, own=v)
 
@@ -92,16 +99,13 @@ def personal_round(
     w: Tensor,
     who: NDArray[np.int64],
     work: Work,
-    pull: float,
     key: Key,
     tick: Tick,
 ) -> Tensor:
     """The clients ``who`` train their own models of ``v`` ``[m, P]``, pulled to w ``[P]``."""
     at = torch.tensor(who, device=v.device)
     with federation.private():
-        rows = federation.fit(
-            v[at], who.tolist(), replace(work, prox=pull), key, tick, w.expand(len(who), -1)
-        )
+        rows = federation.fit(v[at], who.tolist(), work, key, tick, w.expand(len(who), -1))
     names = [f"client {federation.clients[c]!r}" for c in who]
     check_finite(rows, names, "training of the clients' own models")
     return v.index_copy(0, at, rows)

@@ -23,7 +23,6 @@ from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.result import Result
 from srfca.methods.rounds import (
     check_finite,
-    counts,
     everybody,
     federated_training,
     participants,
@@ -88,7 +87,10 @@ class FedGroup(Method):
             updates = self.pretrain(federation, w0, range(m), seed, tick)
             found = group(updates[torch.tensor(founders)], self.k, seed)
             directions = torch.stack(
-                [updates[torch.tensor(founders[found == c])].mean(0) for c in range(found.max() + 1)]
+                [
+                    updates[torch.tensor(founders[found == c])].mean(0)
+                    for c in range(found.max() + 1)
+                ]
             )
             labels = nearest_direction(updates, directions)
             labels[founders] = found
@@ -166,13 +168,14 @@ def nearest_direction(updates: Tensor, directions: Tensor) -> NDArray[np.int64]:
 
 
 def cosines(rows: Tensor, others: Tensor) -> Tensor:
-    """``[n, k]`` cosines of the angles between rows ``[n, P]`` and ``[k, P]``; 0 with a zero row."""
+    """``[n, k]`` cosines of rows ``[n, P]`` and ``[k, P]``; 0 where one is zero."""
     return unit(rows) @ unit(others).T
 
 
 def unit(rows: Tensor) -> Tensor:
     """The rows ``[n, P]``, each of length 1; a zero row stays."""
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    length = rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    return torch.as_tensor(rows / length)
 
 
 def along_the_others(models: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ Learning. UAI 2010.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +23,6 @@ from srfca.random import Key
 
 RIDGE = 0.01
 """Part of every learned Omega that is the identity, so that no direction is given up for good."""
-UPDATES = 20
-"""How often Omega is learned in a training."""
 RELATIONSHIPS = ("learned", "mean")
 
 
@@ -45,7 +43,7 @@ class MOCHA(Method):
     name: ClassVar[str] = "MOCHA"
     clustered: ClassVar[bool] = False
 
-    coupling: float = 0.1
+    coupling: float = 0.3
     relationship: str = "learned"
     participation: float = 1.0
 
@@ -57,64 +55,68 @@ class MOCHA(Method):
         require_share(self.participation)
 
     def solve(self, run: Run) -> Answer:
-        """Train the clients' models, and learn Omega every so often."""
-        m = len(run.federation.clients)
-        identity = torch.eye(m, dtype=torch.float64)
-        if self.relationship == "mean":
-            rows = multi_task(self, run, identity - 1 / m)
-        else:
-            rows = multi_task(self, run, identity, learn=True)
-        alone = Partition(range(m))
+        """Train the clients' models, and learn Omega beside them."""
+        rows = multi_task(self, run, learned if self.relationship == "learned" else to_the_mean)
+        alone = Partition(range(len(rows)))
         run.record("MOCHA", alone, rows)
         return Answer(alone.labels, rows, own=rows)
 
 
-def multi_task(options: MOCHA, run: Run, inverse: Tensor, learn: bool = False) -> Tensor:
-    """``[m, P]`` the clients' models, coupled by ``inverse`` ``[m, m]``, Omega^-1.
+Coupling = Callable[[Tensor], Tensor]
+"""From the clients' rows ``[m, P]`` to Omega^-1 ``[m, m]``, in double precision."""
+
+
+def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
+    """``[m, P]`` the clients' models, counted from w0 in the coupling.
 
     Clients and coupling are split as in the alternating direction method of multipliers. In a round
     client t takes local steps on ``F_t(w) + rho/2 |w - (z_t - u_t)|^2`` from its w_t; the server
     then finds the z that the coupling wants near to w + u, in closed form, and adds to u what w and
-    z disagree by. W is counted from w0.
+    z disagree by. So Omega may be as ill conditioned as it likes: it never meets the clients' rate.
     """
     federation, work = run.federation, options.work
     partition = everybody(federation)
     w0 = federation.initial(run.seed)
-    w = w0.repeat(len(partition), 1)
-    z, u = torch.zeros_like(w), torch.zeros_like(w)
     rho = 1 / (work.lr * min(work.local_steps, work.steps))
     local = replace(work, prox=rho)
-    coupled = resolvent(inverse, options.coupling / rho).to(w)
-    every = -(-work.rounds // UPDATES)
+    w = torch.zeros_like(w0).repeat(len(partition), 1)
+    z, u = w, w
     steps = sum(counts(partition, options.participation)) * work.steps
     with run.stage("MOCHA", steps) as tick:
         for number in range(work.rounds):
             key = Key(run.seed, "mocha", number)
             who = participants(federation, partition, options.participation, key)
             at = torch.tensor(who, device=w.device)
-            rows = federation.fit(w[at], who.tolist(), local, key, tick, (w0 + z - u)[at])
+            rows = federation.fit(
+                w0 + w[at], who.tolist(), local, key, tick, anchors=w0 + z[at] - u[at]
+            )
             check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "training")
-            w = w.index_copy(0, at, rows)
-            z = coupled @ (w - w0 + u)
-            u = u.index_add(0, at, (w - w0 - z)[at])
-            if learn and (number + 1) % every == 0:
-                inverse = torch.linalg.inv(relationship(w - w0))
-                coupled = resolvent(inverse, options.coupling / rho).to(w)
+            w = w.index_copy(0, at, rows - w0)
+            z = near(w + u, coupling(w), options.coupling / rho)
+            u = u.index_add(0, at, (w - z)[at])
     return w0 + z
 
 
+def near(rows: Tensor, inverse: Tensor, weight: float) -> Tensor:
+    """``argmin_z |z - rows|^2 + weight tr(z^T Omega^-1 z)``, ``[m, P]`` as the rows."""
+    identity = torch.eye(len(rows), dtype=torch.float64, device=inverse.device)
+    return torch.as_tensor(torch.linalg.inv(identity + weight * inverse)).to(rows) @ rows
+
+
+def learned(rows: Tensor) -> Tensor:
+    """The inverse of the Omega that is best for W, the clients' rows ``[m, P]``."""
+    return torch.as_tensor(torch.linalg.inv(relationship(rows)))
+
+
 def relationship(rows: Tensor) -> Tensor:
-    """Omega ``[m, m]``, best for the clients' rows ``[m, P]``: ``m (W^T W)^1/2 / tr (W^T W)^1/2``.
-
-    ``RIDGE`` of it is the identity.
-    """
-    values, vectors = torch.linalg.eigh((rows.double() @ rows.double().T).cpu())
+    """Omega ``[m, m]``: ``m (W^T W)^1/2 / tr (W^T W)^1/2``, and ``RIDGE`` of the identity in it."""
+    values, vectors = torch.linalg.eigh(rows.double() @ rows.double().T)
     roots = values.clamp(min=0).sqrt()
-    share = len(rows) * roots / roots.sum() if float(roots.sum()) > 0 else torch.ones_like(roots)
-    return (vectors * ((1 - RIDGE) * share + RIDGE)) @ vectors.T
+    share = len(rows) * roots / roots.sum().clamp(min=torch.finfo(roots.dtype).tiny)
+    return torch.as_tensor((vectors * ((1 - RIDGE) * share + RIDGE)) @ vectors.T)
 
 
-def resolvent(inverse: Tensor, weight: float) -> Tensor:
-    """``(I + weight Omega^-1)^-1``: takes rows to ``argmin_z weight tr(z^T Omega^-1 z) + |z - rows|^2``."""
-    identity = torch.eye(len(inverse), dtype=inverse.dtype)
-    return torch.linalg.inv(identity + weight * inverse)
+def to_the_mean(rows: Tensor) -> Tensor:
+    """``[m, m]`` takes clients to what they differ by from their mean."""
+    identity = torch.eye(len(rows), dtype=torch.float64, device=rows.device)
+    return identity - 1 / len(rows)
