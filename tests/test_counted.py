@@ -100,7 +100,9 @@ def test_it_counts_as_sets_of_rows_do(data: st.DataObject) -> None:
         return torch.tensor(drawn, dtype=torch.float64)
 
     for _ in range(data.draw(st.integers(1, 6))):
-        call = data.draw(st.sampled_from(["fit", "pulled", "private", "gradients", "losses", "scores"]))
+        call = data.draw(
+            st.sampled_from(["fit", "pulled", "private", "gradients", "losses", "scores"])
+        )
         who = data.draw(some)
         if call == "losses":
             models = draw(data.draw(st.integers(1, 3)))
