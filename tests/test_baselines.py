@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def weighted(rows: np.ndarray) -> np.ndarray:
 
 
 def middle_two(rows: np.ndarray) -> np.ndarray:
-    return np.sort(rows, axis=0)[1:3].mean(0)
+    return np.asarray(np.sort(rows, axis=0)[1:3].mean(0))
 
 
 BY_HAND = [
@@ -246,7 +246,13 @@ def test_the_number_of_steps_is_the_best_on_validation_data_and_the_fewest_of_se
     class Scripted(Blind):
         """Training adds 1; what the validation data say of a row is written down here."""
 
-        script = {0: [5.0, 5.0], 1: [4.0, 5.0], 2: [6.0, 5.0], 3: [4.0, 5.0], 4: [7.0, 4.9]}
+        script: ClassVar = {
+            0: [5.0, 5.0],
+            1: [4.0, 5.0],
+            2: [6.0, 5.0],
+            3: [4.0, 5.0],
+            4: [7.0, 4.9],
+        }
 
         def fit(self, starts: Tensor, clients: Sequence[int], *args: Any) -> Tensor:
             return starts + 1
@@ -272,7 +278,8 @@ def test_fine_tuning_needs_validation_data() -> None:
 @pytest.mark.parametrize(
     ("method", "name", "value"),
     [
-        (Global, "participation", 0.0), (Global, "personal_steps", -1), (Local, "personal_steps", -1),
+        (Global, "participation", 0.0), (Global, "personal_steps", -1),
+        (Local, "personal_steps", -1),
         (FedProx, "mu", 0.0), (FedProx, "participation", 2.0), (RobustGlobal, "trim", 0.5),
         (RobustGlobal, "aggregate", "mean"), (RobustGlobal, "participation", -1.0),
     ],

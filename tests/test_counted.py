@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from srfca import Global, Local, Simulation, Work
-from srfca.federation.base import Key, Scores, Split, Tick, silent
+from srfca.federation.base import Scores, Split, Tick, silent
 from srfca.federation.counted import Budget, Counted, _fingerprints
 from srfca.methods import Ditto
 from srfca.models import linear
+from srfca.random import Key
 from tests import examples
 
 CLIENTS, WIDTH = 3, 2
@@ -25,8 +26,8 @@ class Stub:
 
     clients = ("a", "b", "c")
     sizes = torch.tensor([5, 6, 7])
-    splits = ("train", "validation")
-    layers = {"all": slice(0, WIDTH)}
+    splits: Sequence[Split] = ("train", "validation")
+    layers: ClassVar = {"all": slice(0, WIDTH)}
 
     def __init__(self) -> None:
         self.made = 100.0
