@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -7,14 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from srfca import Global, Local, Simulation, Work, data
 from srfca.errors import InputError
 from srfca.methods import MOCHA
 from srfca.methods.mocha import learned, multi_task, near, relationship, to_the_mean
 from srfca.methods.run import Run
-from srfca.models import linear
+from srfca.models import linear, mlp
 from tests import examples
 
 WORK = Work(steps=6, local_steps=2, batch_size=None, lr=0.05)
@@ -40,6 +41,10 @@ def exact(clients: Simulation, inverse: np.ndarray, coupling: float) -> np.ndarr
         matrix[here, here] += 2 / len(y) * x.T @ x
         target[here] = 2 / len(y) * x.T @ y
     return np.asarray(np.linalg.solve(matrix, target)).reshape(m, d)
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.reshape(targets.shape) - targets).square()
 
 
 def relations(m: int, seed: int) -> np.ndarray:
@@ -165,14 +170,16 @@ def test_the_seed_decides_and_blocks_do_not() -> None:
     assert not torch.allclose(method.fit(Simulation(made, model), seed=6).client_models, found)
 
 
-def test_one_model_each_way_a_round() -> None:
-    result = MOCHA(work=WORK).fit(federation([8, 5, 9]))
+@pytest.mark.parametrize("model", [linear(4), mlp(4, 5, 1)], ids=["linear", "mlp"])
+def test_one_model_each_way_a_round(model: Callable[[], nn.Module]) -> None:
+    made = examples.regression([8, 5, 9])
+    result = MOCHA(work=WORK).fit(Simulation(made, model, loss=squared))
     spent = result.budget
     assert result.labels.tolist() == [0, 1, 2]
     assert not result.clustered
     assert spent.local_steps == 3 * 6
     assert spent.models_up == 3 * 3
-    assert spent.models_down == 3 * 3
+    assert spent.models_down == 3 * 3, "their own models they have"
 
 
 @pytest.mark.parametrize(

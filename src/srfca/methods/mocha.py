@@ -79,21 +79,20 @@ def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
     w0 = federation.initial(run.seed)
     rho = 1 / (work.lr * min(work.local_steps, work.steps))
     local = replace(work, prox=rho)
-    w = torch.zeros_like(w0).repeat(len(partition), 1)
-    z, u = w, w
+    w = w0.repeat(len(partition), 1)
+    z, u = torch.zeros_like(w), torch.zeros_like(w)
     steps = sum(counts(partition, options.participation)) * work.steps
     with run.stage("MOCHA", steps) as tick:
         for number in range(work.rounds):
             key = Key(run.seed, "mocha", number)
             who = participants(federation, partition, options.participation, key)
             at = torch.tensor(who, device=w.device)
-            rows = federation.fit(
-                w0 + w[at], who.tolist(), local, key, tick, anchors=w0 + z[at] - u[at]
-            )
+            rows = federation.fit(w[at], who.tolist(), local, key, tick, anchors=w0 + z[at] - u[at])
             check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "training")
-            w = w.index_copy(0, at, rows - w0)
-            z = near(w + u, coupling(w), options.coupling / rho)
-            u = u.index_add(0, at, (w - z)[at])
+            w = w.index_copy(0, at, rows)
+            moved = w - w0
+            z = near(moved + u, coupling(moved), options.coupling / rho)
+            u = u.index_add(0, at, (moved - z)[at])
     return w0 + z
 
 
