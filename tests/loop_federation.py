@@ -42,7 +42,7 @@ class LoopFederation:
             for split, part in parts.items()
             if part is not None
         }
-        self.optimizers: dict[tuple[int, int], dict[str, object]] = {}
+        self.optimizers: dict[str, dict[tuple[int, int], dict[str, object]]] = {}
 
     @property
     def sizes(self) -> Tensor:
@@ -70,7 +70,7 @@ class LoopFederation:
         focus: Focus | None = None,
     ) -> Tensor:
         if key.round == 0:
-            self.optimizers = {}
+            self.optimizers[key.purpose] = {}
         pulled_to = starts if anchors is None else anchors
         rows = []
         for place, (start, anchor, client) in enumerate(
@@ -113,8 +113,8 @@ class LoopFederation:
             optimizer = torch.optim.SGD(
                 module.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay
             )
-        if work.keep_state and (client, component) in self.optimizers:
-            optimizer.load_state_dict(self.optimizers[client, component])
+        if work.keep_state and (client, component) in self.optimizers[key.purpose]:
+            optimizer.load_state_dict(self.optimizers[key.purpose][client, component])
         size = len(x) if work.batch_size is None else min(work.batch_size, len(x))
         span = work.span(key.round)
         words = client_words([self.clients[client]])
@@ -136,7 +136,7 @@ class LoopFederation:
                     nn.utils.clip_grad_norm_(module.parameters(), work.clip)
                 optimizer.step()
         if work.keep_state:
-            self.optimizers[client, component] = deepcopy(optimizer.state_dict())
+            self.optimizers[key.purpose][client, component] = deepcopy(optimizer.state_dict())
         return self.layout.row(module)
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:

@@ -25,6 +25,9 @@ METHODS = {
     "robust-global": "RobustGlobal",
     "fedsoft": "FedSoft",
     "fedem": "FedEM",
+    "ditto": "Ditto",
+    "mocha": "MOCHA",
+    "fedgroup": "FedGroup",
 }
 """Methods by the names of the command line: the class in ``srfca.methods`` says the rest."""
 SHARED = ("data", "model", "federation", "work")

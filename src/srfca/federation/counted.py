@@ -195,5 +195,6 @@ def _fingerprints(rows: Tensor) -> NDArray[np.int64]:
     stride = -(-rows.shape[1] // _SAMPLED)
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
     sample = rows.detach()[:, ::stride].contiguous().view(integer).long()
-    weights = bits(torch.tensor([1], device=rows.device), sample.shape[1])
-    return np.asarray((sample * weights).sum(1).add(1).cpu().numpy())
+    places = bits(torch.tensor([1], device=rows.device), sample.shape[1])
+    mixed = bits(sample + places, 1).squeeze(2)
+    return np.asarray(mixed.sum(1).add(1).cpu().numpy())

@@ -98,7 +98,7 @@ class Simulation:
         self._block_size = block_size if self.traits.batchable else 1
         self._words = client_words(data.clients).to(self.device)
         self._kept: dict[_Task, Kept] = {}
-        self._kept_for: tuple[int, str] | None = None
+        self._trainings: dict[tuple[int, str], dict[_Task, Kept]] = {}
         self._table: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __repr__(self) -> str:
@@ -154,9 +154,7 @@ class Simulation:
         anchors = starts if anchors is None else anchors
         self._check(anchors, clients)
         span = work.span(key.round)
-        training = (key.seed, key.purpose)
-        if key.round == 0 or self._kept_for != training:
-            self._kept, self._kept_for = {}, training
+        self._kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
         sizes = self.sizes[who]
         batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
         weigh = None if focus is None else self._posterior(focus, who)
@@ -413,6 +411,14 @@ class Simulation:
                 moments = {name: m[place] for name, m in state.moments.items()}
                 self._kept[task] = Kept(state.steps, moments)
         return rows
+
+    def _kept_in(self, training: tuple[int, str], first: bool) -> dict[_Task, Kept]:
+        """What clients keep from round to round of a training; two may go on side by side."""
+        kept = self._trainings.pop(training, {})
+        self._trainings[training] = {} if first else kept
+        for oldest in list(self._trainings)[:-2]:
+            del self._trainings[oldest]
+        return self._trainings[training]
 
     def _blocks(self, tasks: list[_Task], batch: Tensor) -> Iterator[Tensor]:
         """Places in ``tasks`` that are worked on together: alike in batch and in kept steps."""

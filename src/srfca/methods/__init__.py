@@ -1,11 +1,14 @@
 """Methods: what the server does. One file each."""
 
 from srfca.methods.base import Method
+from srfca.methods.ditto import Ditto
 from srfca.methods.fedavg import Global
 from srfca.methods.fedem import FedEM
+from srfca.methods.fedgroup import FedGroup
 from srfca.methods.fedprox import FedProx
 from srfca.methods.fedsoft import FedSoft
 from srfca.methods.local import Local
+from srfca.methods.mocha import MOCHA
 from srfca.methods.oracle import Oracle
 from srfca.methods.result import Result
 from srfca.methods.robust import RobustGlobal
@@ -17,6 +20,9 @@ __all__ = [
     "FedSoft",
     "Global",
     "Local",
+    "Ditto",
+    "FedGroup",
+    "MOCHA",
     "Method",
     "Oracle",
     "Result",

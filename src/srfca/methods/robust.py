@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from srfca.aggregation import median, trim_count, trimmed_mean
+from srfca.aggregation import trim_count
 from srfca.errors import unknown
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import everybody
+from srfca.methods.rounds import aggregate_named, everybody
 from srfca.methods.run import Run
 
 
@@ -47,9 +45,5 @@ class RobustGlobal(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train the one model."""
-
-        def aggregate(rows: Tensor, sizes: Tensor) -> Tensor:
-            return median(rows) if self.aggregate == "median" else trimmed_mean(rows, self.trim)
-
-        partition = everybody(run.federation)
+        partition, aggregate = everybody(run.federation), aggregate_named(self.aggregate, self.trim)
         return fedavg(run, partition, self.work, aggregate, self.participation)

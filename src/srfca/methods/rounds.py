@@ -12,7 +12,7 @@ from torch import Tensor
 
 from srfca import aggregation
 from srfca.clustering.partition import Partition
-from srfca.errors import InputError
+from srfca.errors import InputError, unknown
 from srfca.federation.base import Federation, Tick, Work, silent
 from srfca.methods import store
 from srfca.methods.run import Run
@@ -30,6 +30,21 @@ def weighted_mean(rows: Tensor, sizes: Tensor) -> Tensor:
 def plain_mean(rows: Tensor, sizes: Tensor) -> Tensor:
     """All clients alike."""
     return aggregation.mean(rows)
+
+
+def aggregate_named(name: str, trim: float) -> Aggregate:
+    """``mean`` (weighted by samples), or one that a few wrong clients cannot spoil."""
+
+    def trimmed(rows: Tensor, sizes: Tensor) -> Tensor:
+        return aggregation.trimmed_mean(rows, trim)
+
+    def median(rows: Tensor, sizes: Tensor) -> Tensor:
+        return aggregation.median(rows)
+
+    known = {"mean": weighted_mean, "trimmed_mean": trimmed, "median": median}
+    if name not in known:
+        raise unknown("aggregate", name, known)
+    return known[name]
 
 
 Exchange = Callable[[Tensor, list[int], Key, Tick], Tensor]
