@@ -36,6 +36,10 @@ NAMES = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "Robust Global",
+    "ifca": "IFCA",
+    "hypcluster": "HypCluster",
+    "fesem": "FeSEM",
+    "one-shot-ifca": "ONE_SHOT + IFCA",
 }
 
 Row = Mapping[str, Any]
@@ -185,7 +189,8 @@ def verdict(outcome: Outcome) -> str:
     partition = outcome.result.partition
     sizes = ", ".join(str(size) for size in partition.sizes)
     text = f"Found {partition.num_clusters} cluster{'s' * (partition.num_clusters != 1)} of {sizes}"
-    text += " clients without being told how many there are"
+    told = "k" in outcome.result.parameters
+    text += " clients" if told else " clients without being told how many there are"
     truth = outcome.federation.data.truth
     if truth is None:
         return text + "."

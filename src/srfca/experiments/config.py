@@ -20,6 +20,10 @@ METHODS = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
+    "ifca": "IFCA",
+    "hypcluster": "HypCluster",
+    "fesem": "FeSEM",
+    "one-shot-ifca": "OneShotIFCA",
 }
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)

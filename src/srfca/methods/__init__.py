@@ -3,10 +3,27 @@
 from srfca.methods.base import Method
 from srfca.methods.fedavg import Global
 from srfca.methods.fedprox import FedProx
+from srfca.methods.fesem import FeSEM
+from srfca.methods.hypcluster import HypCluster
+from srfca.methods.ifca import IFCA
 from srfca.methods.local import Local
+from srfca.methods.one_shot_ifca import OneShotIFCA
 from srfca.methods.oracle import Oracle
 from srfca.methods.result import Result
 from srfca.methods.robust import RobustGlobal
 from srfca.methods.sr_fca import SRFCA
 
-__all__ = ["FedProx", "Global", "Local", "Method", "Oracle", "Result", "RobustGlobal", "SRFCA"]
+__all__ = [
+    "FeSEM",
+    "FedProx",
+    "Global",
+    "HypCluster",
+    "IFCA",
+    "Local",
+    "Method",
+    "OneShotIFCA",
+    "Oracle",
+    "Result",
+    "RobustGlobal",
+    "SRFCA",
+]
