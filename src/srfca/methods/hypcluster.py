@@ -21,7 +21,6 @@ from srfca.methods.ifca import (
     check_start_steps,
     drawn_clients,
     solo_models,
-    solo_steps,
 )
 from srfca.methods.rounds import plain_mean, weighted_mean
 from srfca.methods.run import Run
@@ -40,7 +39,8 @@ class HypCluster(Method):
         centres: Whose model is the next start: that of the client that does ``worst`` under the
             best of those there are, or of a client ``drawn`` with a chance in proportion to that
             loss.
-        start_steps: How long such a client trains alone from w0; None is one round of ``work``.
+        start_steps: How long such a client trains alone from w0; None is a quarter of the
+            steps of ``work``.
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that choose, and train until the next choice.
         personal_steps: As of every method (``Method``).
@@ -67,7 +67,12 @@ class HypCluster(Method):
     @property
     def trainings(self) -> float:
         """Of a client whose model is a start; of the others, 1."""
-        return 1 + solo_steps(self.start_steps, self.work) / self.work.steps
+        return 1 + self._alone / self.work.steps
+
+    @property
+    def _alone(self) -> int:
+        """How many steps a client trains alone, if its model is to be a start."""
+        return self.start_steps or -(-self.work.steps // 4)
 
     def solve(self, run: Run) -> Answer:
         """Find the starts, then train them."""
@@ -92,11 +97,11 @@ class HypCluster(Method):
         [first] = drawn_clients(federation, self.k, Key(run.seed, "hypcluster start"))[:1]
         centres, models = [int(first)], []
         best = np.full(m, np.inf)
-        with run.stage("START", self.k * solo_steps(self.start_steps, self.work)) as tick:
+        with run.stage("START", self.k * self._alone) as tick:
             while True:
                 who = np.array(centres[-1:])
                 models.append(
-                    solo_models(run, who, self.work, self.start_steps, "hypcluster start", tick)
+                    solo_models(run, who, self.work, self._alone, "hypcluster start", tick)
                 )
                 if len(centres) == self.k:
                     return torch.cat(models), centres

@@ -102,8 +102,13 @@ class IFCA(Method):
     @property
     def trainings(self) -> float:
         """Every restart; a client whose model is a start has trained for that too."""
-        alone = solo_steps(self.start_steps, self.work) if self.start == "clients" else 0
+        alone = self._alone if isinstance(self.start, str) and self.start == "clients" else 0
         return self.restarts * (1 + alone / self.work.steps)
+
+    @property
+    def _alone(self) -> int:
+        """How many steps a client trains alone, if its model is to be a start."""
+        return self.start_steps or min(self.work.local_steps, self.work.steps)
 
     def solve(self, run: Run) -> Answer:
         """Run IFCA from every start, and keep the best run."""
@@ -124,8 +129,8 @@ class IFCA(Method):
         models = self._start(run, purpose)
         common = shared_coordinates(federation, self.shared)
         if common is not None:
-            lower = models[0] if self.start == "random" else models.mean(0)
-            models = torch.where(common, lower, models)
+            random = isinstance(self.start, str) and self.start == "random"
+            models = torch.where(common, models[0] if random else models.mean(0), models)
         gradients = self.average == "gradients"
         return alternate(
             run, stage, models, self.work, weighted_mean if self.weighted else plain_mean,
@@ -145,8 +150,8 @@ class IFCA(Method):
         if self.start == "random":
             return random_models(run.federation, self.k, run.seed, purpose)
         who = drawn_clients(run.federation, self.k, Key(run.seed, f"{purpose} start"))
-        with run.stage("START", self.k * solo_steps(self.start_steps, self.work)) as tick:
-            return solo_models(run, who, self.work, self.start_steps, f"{purpose} start", tick)
+        with run.stage("START", self.k * self._alone) as tick:
+            return solo_models(run, who, self.work, self._alone, f"{purpose} start", tick)
 
 
 @dataclass(frozen=True)
@@ -292,23 +297,18 @@ def solo_models(
     run: Run,
     who: NDArray[np.int64],
     work: Work,
-    steps: int | None,
+    steps: int,
     purpose: str,
     tick: Tick,
 ) -> Tensor:
     """Some clients train alone from w0, for the first steps of ``work``: ``[c, P]``."""
     federation = run.federation
-    alone = replace(work, local_steps=solo_steps(steps, work))
+    alone = replace(work, local_steps=steps)
     w0 = federation.initial(run.seed)
     rows = federation.fit(
         w0.expand(len(who), -1), who.tolist(), alone, Key(run.seed, purpose), tick
     )
     return check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "local training")
-
-
-def solo_steps(steps: int | None, work: Work) -> int:
-    """How many steps clients train alone: those of one round, unless told."""
-    return min(work.local_steps, work.steps) if steps is None else steps
 
 
 def check_start_steps(steps: int | None, work: Work) -> None:
