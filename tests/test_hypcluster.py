@@ -98,6 +98,17 @@ def test_starts_that_are_far_apart_are_better_than_any_clients() -> None:
     assert exact == {HypCluster: 5, IFCA: 0}
 
 
+def test_gradients_are_one_full_batch_step_of_models() -> None:
+    federation = regressions()
+    one = Work(steps=12, local_steps=1, batch_size=None, lr=0.02)
+    options = HypCluster(k=3, start_steps=6, work=one)
+    models = options.fit(federation)
+    gradients = replace(options, average="gradients").fit(federation)
+    torch.testing.assert_close(gradients.models, models.models, rtol=1e-9, atol=1e-9)
+    faster = replace(options, average="gradients", server_lr=0.2).fit(federation)
+    assert faster.history[-1].notes["training_loss"] < models.history[-1].notes["training_loss"]
+
+
 def test_the_starts_are_counted() -> None:
     options = HypCluster(k=3, work=WORK)
     assert options.trainings == 1 + 8 / 30, "a quarter, rounded up"
@@ -123,7 +134,8 @@ def test_the_same_seed_gives_the_same_answer_on_any_backend(options: dict[str, A
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("k", 0), ("rounds_between", 0), ("centres", "best"), ("start_steps", 0),
+        ("k", 0), ("rounds_between", 0), ("average", "all"), ("server_lr", -1.0),
+        ("centres", "best"), ("start_steps", 0),
         ("start_steps", 251), ("participation", 2.0),
     ],
 )  # fmt: skip

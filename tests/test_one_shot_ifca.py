@@ -75,7 +75,9 @@ def test_it_costs_two_trainings() -> None:
     assert result.history[1].budget.local_steps == 6 * 30
 
 
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5, "weighted": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"participation": 0.5, "weighted": False}, {"average": "gradients"}]
+)
 def test_the_same_seed_gives_the_same_answer_on_any_backend(options: dict[str, Any]) -> None:
     made = examples.regression([20 + i % 3 for i in range(12)], clusters=3)
     model = examples.doubled(linear(4))
@@ -93,7 +95,7 @@ def test_the_same_seed_gives_the_same_answer_on_any_backend(options: dict[str, A
     ("name", "value"),
     [
         ("threshold", -1.0), ("min_size", 0), ("distance", "l_2x"), ("graph", "clique"),
-        ("participation", 0.0),
+        ("participation", 0.0), ("average", "all"), ("server_lr", -1.0),
     ],
 )  # fmt: skip
 def test_parameters_are_checked_when_they_are_given(name: str, value: object) -> None:

@@ -18,8 +18,10 @@ from srfca.errors import require_positive, unknown
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.ifca import (
     alternate,
+    check_average,
     check_start_steps,
     drawn_clients,
+    server_rate,
     solo_models,
 )
 from srfca.methods.rounds import plain_mean, weighted_mean
@@ -41,6 +43,8 @@ class HypCluster(Method):
             loss.
         start_steps: How long such a client trains alone from w0; None is a quarter of the
             steps of ``work``.
+        average: What clients send: ``models`` after some local steps, or whole ``gradients``.
+        server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that choose, and train until the next choice.
         personal_steps: As of every method (``Method``).
@@ -53,6 +57,8 @@ class HypCluster(Method):
     rounds_between: int = 5
     centres: str = "worst"
     start_steps: int | None = None
+    average: str = "models"
+    server_lr: float | None = None
     weighted: bool = True
     participation: float = 1.0
 
@@ -61,6 +67,7 @@ class HypCluster(Method):
         require_positive(k=self.k, rounds_between=self.rounds_between)
         if self.centres not in CENTRES:
             raise unknown("centres", self.centres, CENTRES)
+        check_average(self.average, self.server_lr)
         check_start_steps(self.start_steps, self.work)
         require_share(self.participation)
 
@@ -81,6 +88,7 @@ class HypCluster(Method):
             run, "HYPCLUSTER", models, self.work, weighted_mean if self.weighted else plain_mean,
             purpose="hypcluster", participation=self.participation,
             rounds_between=self.rounds_between,
+            server_lr=server_rate(self.average, self.server_lr, self.work),
         )  # fmt: skip
         names = [run.federation.clients[c] for c in centres]
         run.record(

@@ -78,12 +78,7 @@ class IFCA(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(k=self.k, restarts=self.restarts)
-        if self.average not in ("models", "gradients"):
-            raise unknown("average", self.average, ["models", "gradients"])
-        require(
-            self.server_lr is None or self.server_lr > 0,
-            f"server_lr must be positive, not {self.server_lr}",
-        )
+        check_average(self.average, self.server_lr)
         if isinstance(self.start, str):
             if self.start not in STARTS:
                 raise unknown("start", self.start, STARTS)
@@ -131,11 +126,10 @@ class IFCA(Method):
         if common is not None:
             random = isinstance(self.start, str) and self.start == "random"
             models = torch.where(common, models[0] if random else models.mean(0), models)
-        gradients = self.average == "gradients"
         return alternate(
             run, stage, models, self.work, weighted_mean if self.weighted else plain_mean,
             purpose=purpose, participation=self.participation, common=common,
-            server_lr=(self.server_lr or self.work.lr) if gradients else None,
+            server_lr=server_rate(self.average, self.server_lr, self.work),
         )  # fmt: skip
 
     def _start(self, run: Run, purpose: str) -> Tensor:
@@ -309,6 +303,18 @@ def solo_models(
         w0.expand(len(who), -1), who.tolist(), alone, Key(run.seed, purpose), tick
     )
     return check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "local training")
+
+
+def server_rate(average: str, server_lr: float | None, work: Work) -> float | None:
+    """The server's rate when gradients are averaged; None when models are."""
+    return (server_lr or work.lr) if average == "gradients" else None
+
+
+def check_average(average: str, server_lr: float | None) -> None:
+    """Refuse what clients cannot send, and a rate that is no rate."""
+    if average not in ("models", "gradients"):
+        raise unknown("average", average, ["models", "gradients"])
+    require(server_lr is None or server_lr > 0, f"server_lr must be positive, not {server_lr}")
 
 
 def check_start_steps(steps: int | None, work: Work) -> None:

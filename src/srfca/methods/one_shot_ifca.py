@@ -14,7 +14,7 @@ import torch
 
 from srfca.distances import Distance, Side
 from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.ifca import alternate
+from srfca.methods.ifca import alternate, check_average, server_rate
 from srfca.methods.rounds import aggregate_clusters, local_training, plain_mean, weighted_mean
 from srfca.methods.run import Run
 from srfca.methods.sr_fca import SRFCA, check_federation, choice_notes, one_shot
@@ -30,6 +30,8 @@ class OneShotIFCA(Method):
         min_size: t, the least number of clients of a cluster of ONE_SHOT.
         distance: As of ``SRFCA``.
         graph: As of ``SRFCA``.
+        average: What clients send in IFCA: ``models`` after some local steps, or ``gradients``.
+        server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that take part in a round of IFCA.
         personal_steps: As of every method (``Method``).
@@ -42,12 +44,15 @@ class OneShotIFCA(Method):
     min_size: int = 2
     distance: str | Distance = "cross_loss"
     graph: str = "correlation"
+    average: str = "models"
+    server_lr: float | None = None
     weighted: bool = True
     participation: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._one_shot()
+        check_average(self.average, self.server_lr)
         require_share(self.participation)
 
     @property
@@ -75,6 +80,7 @@ class OneShotIFCA(Method):
         found = alternate(
             run, "IFCA", starts, self.work, aggregate,
             purpose="one_shot ifca", participation=self.participation,
+            server_lr=server_rate(self.average, self.server_lr, self.work),
         )  # fmt: skip
         run.record("IFCA", found.partition, found.client_models, notes=found.notes)
         return found.answer
