@@ -28,6 +28,10 @@ METHODS = {
     "ditto": "Ditto",
     "mocha": "MOCHA",
     "fedgroup": "FedGroup",
+    "ifca": "IFCA",
+    "hypcluster": "HypCluster",
+    "fesem": "FeSEM",
+    "one-shot-ifca": "OneShotIFCA",
 }
 """Methods by the names of the command line: the class in ``srfca.methods`` says the rest."""
 SHARED = ("data", "model", "federation", "work")

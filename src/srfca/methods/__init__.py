@@ -9,6 +9,11 @@ from srfca.methods.fedprox import FedProx
 from srfca.methods.fedsoft import FedSoft
 from srfca.methods.local import Local
 from srfca.methods.mocha import MOCHA
+from srfca.methods.fesem import FeSEM
+from srfca.methods.hypcluster import HypCluster
+from srfca.methods.ifca import IFCA
+from srfca.methods.local import Local
+from srfca.methods.one_shot_ifca import OneShotIFCA
 from srfca.methods.oracle import Oracle
 from srfca.methods.result import Result
 from srfca.methods.robust import RobustGlobal
@@ -24,6 +29,14 @@ __all__ = [
     "FedGroup",
     "MOCHA",
     "Method",
+    "FeSEM",
+    "FedProx",
+    "Global",
+    "HypCluster",
+    "IFCA",
+    "Local",
+    "Method",
+    "OneShotIFCA",
     "Oracle",
     "Result",
     "RobustGlobal",

@@ -75,6 +75,17 @@ def gradient_steps(federation: Federation, lr: float) -> Exchange:
     return exchange
 
 
+def schedule(federation: Federation, work: Work, server_lr: float | None) -> tuple[int, Exchange]:
+    """How many rounds make a whole training, and what clients do in each.
+
+    They send their models after the local steps of a round; with ``server_lr`` their whole
+    gradients at every step.
+    """
+    if server_lr is None:
+        return work.rounds, trained_models(federation, work)
+    return work.steps, gradient_steps(federation, server_lr)
+
+
 def cluster_round(
     federation: Federation,
     models: Tensor,
@@ -131,10 +142,7 @@ def federated_training(
     Clients send their models after the local steps of each round; with ``server_lr`` their whole
     gradients at every step, which the server follows at that rate.
     """
-    if server_lr is None:
-        rounds, exchange = work.rounds, trained_models(run.federation, work)
-    else:
-        rounds, exchange = work.steps, gradient_steps(run.federation, server_lr)
+    rounds, exchange = schedule(run.federation, work, server_lr)
     with run.stage(stage, sum(counts(partition, participation)) * work.steps) as tick:
         for number in range(rounds):
             key = Key(run.seed, purpose, number)

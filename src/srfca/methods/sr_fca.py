@@ -162,25 +162,14 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
     """ONE_SHOT, then REFINE R times, then a last training inside the clusters if asked for."""
     federation, seed = run.federation, run.seed
     m, steps = len(federation.clients), options.work.steps
-    require(m >= 2, f"clustering needs at least two clients, but there is {m}")
-    require(
-        m <= options.all_pairs or options.graph == "correlation",
-        f"graph={options.graph!r} needs all pairs of the {m} clients: "
-        f"raise all_pairs={options.all_pairs}",
-    )
-    require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
-    require(
-        "auto" not in (options.threshold, options.merge_threshold)
-        or "validation" in federation.splits,
-        "threshold='auto' needs held-out data, but this federation has no validation split",
-    )
+    check_federation(options, federation)
     w0 = federation.initial(seed)
 
     with run.stage("ONE_SHOT", m * steps) as tick:
         w = local_training(federation, w0, options.work, Key(seed, "one_shot"), tick)
         own = Side.clients(federation, w)
         partition, choice, distances = one_shot(options, own, w0, seed)
-    run.record("ONE_SHOT", partition, w, distances, _notes(choice))
+    run.record("ONE_SHOT", partition, w, distances, choice_notes(choice))
 
     nobody_is_alike = choice.threshold is None and partition.num_clusters > 1
     if nobody_is_alike:
@@ -199,6 +188,23 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
         clusters = place(options, own, clusters, run)
 
     return final_training(options, clusters, run) if options.final_steps else clusters
+
+
+def check_federation(options: SRFCA, federation: Federation) -> None:
+    """Refuse a federation that these options cannot cluster."""
+    m = len(federation.clients)
+    require(m >= 2, f"clustering needs at least two clients, but there is {m}")
+    require(
+        m <= options.all_pairs or options.graph == "correlation",
+        f"graph={options.graph!r} needs all pairs of the {m} clients: "
+        f"raise all_pairs={options.all_pairs}",
+    )
+    require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
+    require(
+        "auto" not in (options.threshold, options.merge_threshold)
+        or "validation" in federation.splits,
+        "threshold='auto' needs held-out data, but this federation has no validation split",
+    )
 
 
 def one_shot(
@@ -372,7 +378,8 @@ def onto_ball(models: Tensor, centre: Tensor, diameter: float) -> Tensor:
     return torch.as_tensor(centre + away * (diameter / 2 / norm).clamp(max=1.0))
 
 
-def _notes(choice: Choice) -> dict[str, Any]:
+def choice_notes(choice: Choice) -> dict[str, Any]:
+    """What ONE_SHOT decided and why, for the history."""
     return {
         "metric": choice.metric,
         "threshold": choice.threshold,
