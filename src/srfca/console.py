@@ -36,6 +36,10 @@ NAMES = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "Robust Global",
+    "cfl": "CFL",
+    "hierarchical": "Hierarchical",
+    "one-shot-kmeans": "One-shot k-means",
+    "pacfl": "PACFL",
 }
 
 Row = Mapping[str, Any]

@@ -20,6 +20,10 @@ METHODS = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
+    "cfl": "CFL",
+    "hierarchical": "Hierarchical",
+    "one-shot-kmeans": "OneShotKMeans",
+    "pacfl": "PACFL",
 }
 """Methods by the names of the command line."""
 _SECTIONS = ("data", "model", "federation", "work", *METHODS)

@@ -169,3 +169,10 @@ class Federation(Protocol):
     def scores(self, models: Tensor, clients: Sequence[int], split: Split = "test") -> Scores:
         """Loss and accuracy of each client's own row ``[c, P]`` on its own data."""
         ...
+
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        """``[c, features, rank]`` the leading left singular vectors of each client's inputs.
+
+        Of the matrix ``[features, samples]`` of its training inputs, each as one column.
+        """
+        ...

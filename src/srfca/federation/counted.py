@@ -139,6 +139,12 @@ evaluations=4)
         self.spent += Budget(evaluations=len(clients))
         return self.federation.scores(models, clients, split)
 
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        """``[c, features, rank]`` leading left singular vectors of each client's inputs."""
+        bases = self.federation.subspaces(clients, rank)
+        self.spent += Budget(bytes_up=bases.numel() * bases.element_size())
+        return bases
+
     def _send(self, rows: Tensor, clients: Sequence[int]) -> None:
         """Each client is sent its row."""
         self._deliver(np.asarray(clients, dtype=np.int64), _fingerprints(rows), _size(rows))

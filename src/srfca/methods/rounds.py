@@ -109,18 +109,25 @@ def federated_training(
     participation: float = 1.0,
     server_lr: float | None = None,
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
+    rounds: range | None = None,
 ) -> Tensor:
     """Train one model for each cluster from ``models`` ``[k, P]``: ``[k, P]``.
 
     Clients send their models after the local steps of each round; with ``server_lr`` their whole
-    gradients at every step, which the server follows at that rate.
+    gradients at every step, which the server follows at that rate. ``rounds`` are those to do now,
+    if not all of them.
     """
     if server_lr is None:
-        rounds, exchange = work.rounds, trained_models(run.federation, work)
+        rounds = range(work.rounds) if rounds is None else rounds
+        steps, exchange = (
+            sum(len(work.span(number)) for number in rounds),
+            trained_models(run.federation, work),
+        )
     else:
-        rounds, exchange = work.steps, gradient_steps(run.federation, server_lr)
-    with run.stage(stage, sum(counts(partition, participation)) * work.steps) as tick:
-        for number in range(rounds):
+        rounds = range(work.steps) if rounds is None else rounds
+        steps, exchange = len(rounds), gradient_steps(run.federation, server_lr)
+    with run.stage(stage, sum(counts(partition, participation)) * steps) as tick:
+        for number in rounds:
             key = Key(run.seed, purpose, number)
             who = participants(run.federation, partition, participation, key)
             labels = partition.labels[who]
@@ -168,6 +175,11 @@ def local_training(
     alone = replace(work, local_steps=work.steps)
     rows = federation.fit(w0.expand(count, -1), range(count), alone, key, tick)
     return check_finite(rows, [f"client {c!r}" for c in federation.clients], "local training")
+
+
+def trained_part(federation: Federation, rows: Tensor) -> Tensor:
+    """What is trained of rows ``[c, P]``, without buffers such as BatchNorm's: ``[c, trained]``."""
+    return torch.cat([rows[:, layer] for layer in federation.layers.values()], dim=1)
 
 
 def check_finite(rows: Tensor, names: list[str], what: str) -> Tensor:
