@@ -71,7 +71,8 @@ def agglomerate(
     require(k is None or k <= count, f"k must be at most the {count} that there are, not {k}")
     why = "given"
     if k is None and threshold == "auto":
-        k, why = groups_seen(distances, seed=seed)
+        groups, why = groups_seen(distances, seed=seed)
+        k = max(1, groups.num_clusters)
     if count < 2:
         return Cut(Partition(range(count)), np.empty(0), why)
     symmetric = (distances + distances.T) / 2
@@ -83,16 +84,13 @@ def agglomerate(
     return Cut(Partition(labels), tree[:, 2], why)
 
 
-def groups_seen(distances: Matrix, min_size: int = 1, seed: int = 0) -> tuple[int, str]:
-    """How many groups a matrix ``[m, m]`` of distances shows, and why; 1 if it shows none.
+def groups_seen(distances: Matrix, min_size: int = 2, seed: int = 0) -> tuple[Partition, str]:
+    """The groups that a matrix ``[m, m]`` of distances shows, and why; all in one if it shows none.
 
-    Groups, of at least ``min_size`` and of two, are those of the automatic threshold
-    (docs/thresholds.md).
+    They are those of the automatic threshold (docs/thresholds.md): whoever is in no group of
+    ``min_size`` is left out.
     """
-    if len(distances) < 2:
-        return 1, "one alone"
     choice = choose(distances, "auto", min_size, seed)
     if choice.graph is None:
-        return 1, choice.why
-    found = cluster_graph(choice.graph, "correlation", seed).keep(max(min_size, 2))
-    return max(1, found.num_clusters), choice.why
+        return Partition(np.zeros(len(distances), dtype=np.int64)), choice.why
+    return cluster_graph(choice.graph, "correlation", seed).keep(min_size), choice.why

@@ -7,7 +7,7 @@ Optimization under Privacy Constraints. IEEE Transactions on Neural Networks and
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -45,10 +45,13 @@ class Look:
     why: str = ""
     parts: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     """The places of the two parts among the cluster's clients, if it is split."""
+    groups: Partition | None = None
+    """The groups that its clients' similarities show, if that was asked."""
 
     def notes(self) -> dict[str, object]:
         """What is written down of it."""
-        return {key: value for key, value in asdict(self).items() if key != "parts"}
+        seen = ("cluster", "mean_norm", "max_norm", "alpha_cross_max", "why")
+        return {name: getattr(self, name) for name in seen}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,8 @@ class CFL(Method):
         eps2: It may be split when its largest update is above this: a number, or a percentage of
             the mean norm of all clients' updates in the first round.
         gamma_max: What a split must pass. A number in [0, 1] is the paper's: it must be less than
-            ``sqrt((1 - alpha_cross_max) / 2)``. ``auto`` asks whether the similarities show groups.
+            ``sqrt((1 - alpha_cross_max) / 2)``. ``auto`` asks whether the similarities show groups,
+            the same as in the round before, that it does not cut through.
         warm_up: Rounds before the first split.
         min_size: The least number of clients of a part.
         linkage: How the similarities are cut in two: ``single`` is the optimal bipartition,
@@ -103,7 +107,7 @@ class CFL(Method):
         names = [f"client {client!r}" for client in federation.clients]
         partition = everybody(federation)
         models = federation.initial(run.seed).unsqueeze(0)
-        first = 0.0
+        first, seen = 0.0, dict[bytes, Partition | None]()
         with run.stage("CFL", len(who) * work.steps) as tick:
             for number in range(work.rounds):
                 starts = Answer(partition.labels, models).client_models
@@ -116,9 +120,13 @@ class CFL(Method):
                 if number >= self.warm_up:
                     sizes = federation.sizes.to(updates.device)
                     looks = [
-                        self.look(c, updates[members], sizes[members], first, run.seed)
+                        self.look(
+                            c, updates[members], sizes[members], first,
+                            seen.get(members.tobytes()), run.seed,
+                        )
                         for c, members in enumerate(partition)
-                    ]
+                    ]  # fmt: skip
+                    seen = {partition.members(x.cluster).tobytes(): x.groups for x in looks}
                 partition = split(partition, looks)
                 models = aggregate_clusters(
                     federation, rows, who, partition.labels,
@@ -132,8 +140,20 @@ class CFL(Method):
         run.record("CFL", partition, answer.client_models)
         return answer
 
-    def look(self, cluster: int, updates: Tensor, sizes: Tensor, first: float, seed: int) -> Look:
-        """Whether to split a cluster, from its clients' updates ``[J, P]`` and sizes ``[J]``."""
+    def look(
+        self,
+        cluster: int,
+        updates: Tensor,
+        sizes: Tensor,
+        first: float,
+        before: Partition | None,
+        seed: int,
+    ) -> Look:
+        """Whether to split a cluster, from its clients' updates ``[J, P]`` and sizes ``[J]``.
+
+        ``first`` is the mean norm of all clients' updates in the first round, ``before`` the groups
+        that were seen in this cluster a round ago.
+        """
         norms = updates.norm(dim=1)
         aggregate = weighted_mean if self.weighted else plain_mean
         mean_norm, max_norm = float(aggregate(updates, sizes).norm()), float(norms.max())
@@ -146,16 +166,16 @@ class CFL(Method):
         alpha = similarities(updates)
         parts = bipartition(alpha, self.linkage)
         cross = float(alpha[np.ix_(*parts)].max())
-        if min(len(part) for part in parts) < self.min_size:
-            return Look(cluster, mean_norm, max_norm, cross, "a part would be too small")
+        groups = None
         if isinstance(self.gamma_max, str):
-            groups, why = groups_seen(1 - alpha, self.min_size, seed)
-            worth = groups > 1
+            groups, why = groups_seen(1 - alpha, max(self.min_size, 2), seed)
+            worth = groups == before and keeps_whole(parts, groups)
         else:
             bound = float(np.sqrt((1 - cross) / 2))
             worth = self.gamma_max < bound
             why = f"gamma_max {self.gamma_max:.3g} against {bound:.3g}"
-        return Look(cluster, mean_norm, max_norm, cross, why, parts if worth else None)
+        worth = worth and min(len(part) for part in parts) >= self.min_size
+        return Look(cluster, mean_norm, max_norm, cross, why, parts if worth else None, groups)
 
 
 def limit(eps: float | str, reference: float, name: str) -> float:
@@ -184,6 +204,12 @@ def bipartition(
     """Cut similarities ``[J, J]`` in two; ``single`` makes the largest one across least."""
     parts = agglomerate(1 - alpha, k=2, linkage=linkage).partition
     return parts.members(0), parts.members(1)
+
+
+def keeps_whole(parts: tuple[NDArray[np.int64], NDArray[np.int64]], groups: Partition) -> bool:
+    """Whether every group lies in one of two parts, and each part has a group."""
+    sides = [set(groups.labels[part]) - {-1} for part in parts]
+    return all(sides) and not sides[0] & sides[1]
 
 
 def split(partition: Partition, looks: list[Look]) -> Partition:
