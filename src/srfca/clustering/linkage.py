@@ -58,8 +58,8 @@ def agglomerate(
         linkage: ``single``, ``complete``, ``average`` or ``ward``.
         seed: For the draws of ``auto``.
 
-    >>> near, far = [[0, 1], [1, 0]], [[9, 8], [8, 9]]
-    >>> agglomerate(np.block([[near, far], [far, near]]), threshold=3).partition
+    >>> at = np.array([1.0, 2.0, 9.0, 7.0])
+    >>> agglomerate(np.abs(at[:, None] - at), threshold=3).partition
     Partition(2 in cluster 0, 2 in cluster 1)
     """
     from scipy.cluster import hierarchy

@@ -50,7 +50,7 @@ class Hierarchical(Method):
 
     name: ClassVar[str] = "Hierarchical"
 
-    global_rounds: int = 3
+    global_rounds: int = 5
     threshold: float | str = "auto"
     k: int | None = None
     linkage: str = "average"
