@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from srfca import ClientData, InputError, Partition, Simulation, Work, data
-from srfca.methods import CFL
+from srfca.federation.base import Tick
+from srfca.methods import CFL, Hierarchical, Method
 from srfca.methods.cfl import Look, bipartition, limit, similarities, split
 from srfca.models import linear, mlp
 
@@ -185,6 +188,25 @@ def test_clients_train_once_and_blocks_do_not_matter() -> None:
         assert result.partition == results[0].partition
         torch.testing.assert_close(result.models, results[0].models)
     assert results[0].partition.num_clusters > 1
+
+
+@pytest.mark.parametrize(
+    "method", [CFL(work=DIGITS), Hierarchical(participation=0.5, k=2, work=DIGITS)]
+)
+def test_progress_is_what_was_announced(method: Method) -> None:
+    seen = {}
+
+    class Counting:
+        @contextmanager
+        def stage(self, name: str, steps: int) -> Iterator[Tick]:
+            done: list[int] = []
+            yield done.append
+            seen[name] = (steps, sum(done))
+
+    clients = Simulation(data.rotated_digits(clients=8, rotations=2), mlp(64, 16, 10))
+    method.fit(clients, monitor=Counting())
+    assert all(announced == done > 0 for announced, done in seen.values()), seen
+    assert len(seen) == (1 if isinstance(method, CFL) else 3)
 
 
 @given(st.floats(0, 1000), st.floats(0.1, 10))

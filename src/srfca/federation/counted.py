@@ -32,6 +32,7 @@ class Budget:
     """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
+    """Of models, gradients and subspaces."""
     evaluations: int = 0
     """How often a model was evaluated on all of one client's data."""
 
