@@ -166,6 +166,8 @@ class CFL(Method):
         alpha = similarities(updates)
         parts = bipartition(alpha, self.linkage)
         cross = float(alpha[np.ix_(*parts)].max())
+        if min(len(part) for part in parts) < self.min_size:
+            return Look(cluster, mean_norm, max_norm, cross, "a part would be too small")
         groups = None
         if isinstance(self.gamma_max, str):
             groups, why = groups_seen(1 - alpha, max(self.min_size, 2), seed)
@@ -174,7 +176,6 @@ class CFL(Method):
             bound = float(np.sqrt((1 - cross) / 2))
             worth = self.gamma_max < bound
             why = f"gamma_max {self.gamma_max:.3g} against {bound:.3g}"
-        worth = worth and min(len(part) for part in parts) >= self.min_size
         return Look(cluster, mean_norm, max_norm, cross, why, parts if worth else None, groups)
 
 
