@@ -155,6 +155,11 @@ class LoopFederation:
             )
         return torch.stack(rows)
 
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        inputs = (self.samples["train"].of(client)[0] for client in clients)
+        columns = (x.reshape(len(x), -1).T for x in inputs)
+        return torch.stack([torch.linalg.svd(x).U[:, :rank] for x in columns])
+
     def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
         return torch.stack(
             [torch.stack([self._evaluate(row, c, split)[0] for c in clients]) for row in models]

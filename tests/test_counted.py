@@ -53,6 +53,9 @@ class Stub:
     def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
         return torch.zeros(len(models), len(clients))
 
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        raise NotImplementedError
+
     def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
         raise NotImplementedError
 

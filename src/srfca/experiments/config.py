@@ -23,15 +23,19 @@ METHODS = {
     "global": "Global",
     "fedprox": "FedProx",
     "robust-global": "RobustGlobal",
+    "ifca": "IFCA",
+    "hypcluster": "HypCluster",
+    "fesem": "FeSEM",
+    "one-shot-kmeans": "OneShotKMeans",
+    "one-shot-ifca": "OneShotIFCA",
+    "cfl": "CFL",
+    "hierarchical": "Hierarchical",
+    "fedgroup": "FedGroup",
+    "pacfl": "PACFL",
     "fedsoft": "FedSoft",
     "fedem": "FedEM",
     "ditto": "Ditto",
     "mocha": "MOCHA",
-    "fedgroup": "FedGroup",
-    "ifca": "IFCA",
-    "hypcluster": "HypCluster",
-    "fesem": "FeSEM",
-    "one-shot-ifca": "OneShotIFCA",
 }
 """Methods by the names of the command line: the class in ``srfca.methods`` says the rest."""
 SHARED = ("data", "model", "federation", "work")
@@ -52,6 +56,8 @@ class Experiment:
     sections: Mapping[str, Mapping[str, Any]]
     needs: str | None = None
     """The data set that must be there."""
+    everywhere: tuple[str, ...] = ()
+    """Settings for every section that knows them."""
     quick: tuple[str, ...] = ()
     """Settings for a run of a few seconds, to see that everything works."""
     k: tuple[int, ...] = NUMBERS_OF_CLUSTERS
@@ -126,7 +132,7 @@ def method_class(name: str) -> type[Method]:
 
 def takes_k(name: str) -> bool:
     """Whether a method must be told the number of clusters."""
-    return any(each.name == "k" for each in fields(method_class(name)))
+    return any(each.name == "k" and each.default is not None for each in fields(method_class(name)))
 
 
 def names() -> list[str]:
@@ -148,6 +154,7 @@ def read(name: str) -> Experiment:
         clusters=content["clusters"],
         sections=sections,
         needs=content.get("needs"),
+        everywhere=tuple(content.get("everywhere", ())),
         quick=tuple(content.get("quick", ())),
         k=tuple(content.get("k", NUMBERS_OF_CLUSTERS)),
     )
@@ -165,7 +172,7 @@ def load(name: str) -> Experiment:
             if key not in known:
                 raise _unknown_key(f"{part}.{key}", {part: known})
             section[key] = parse(value, known[key], f"{part}.{key}")
-    return replace(experiment, sections=sections)
+    return replace(experiment, sections=sections).set(experiment.everywhere)
 
 
 def parse(value: Any, annotation: Any, name: str) -> Any:

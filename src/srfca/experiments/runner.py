@@ -14,7 +14,7 @@ import torch
 
 from srfca.clustering import Partition
 from srfca.errors import require
-from srfca.experiments.config import Experiment, method_class
+from srfca.experiments.config import Experiment, method_class, takes_k
 from srfca.federation import Simulation, Work
 from srfca.federation.base import Scores, Split
 from srfca.methods import Result
@@ -134,11 +134,16 @@ def federation(
 
 
 def method(experiment: Experiment, name: str, truth: Partition | None = None) -> Any:
-    """A method with the experiment's parameters, and the true clusters if it is to know them."""
+    """A method with the experiment's parameters, and the true clusters if it is to know them.
+
+    One that must be told the number of clusters, and is not, gets the true one where that is known.
+    """
     make: Callable[..., Any] = method_class(name)
-    told = {"truth": truth} if "truth" in signature(make).parameters else {}
+    told: dict[str, Any] = {"truth": truth} if "truth" in signature(make).parameters else {}
+    if takes_k(name) and experiment.clusters.isdigit():
+        told["k"] = int(experiment.clusters)
     work = Work(**experiment.arguments("work"))
-    return make(**experiment.arguments(name), **told, work=work)
+    return make(**told | experiment.arguments(name), work=work)
 
 
 def run(

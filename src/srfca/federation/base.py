@@ -220,3 +220,10 @@ class Federation(Protocol):
     ) -> Scores:
         """Loss and accuracy of each client's own row ``[c, P]``, or mixture, on its own data."""
         ...
+
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        """``[c, features, rank]`` the leading left singular vectors of each client's inputs.
+
+        Of the matrix ``[features, samples]`` of its training inputs, each as one column.
+        """
+        ...

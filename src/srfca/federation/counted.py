@@ -32,6 +32,7 @@ class Budget:
     """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
+    """Of models, gradients and subspaces."""
     evaluations: int = 0
     """How often a model was evaluated on all of one client's data."""
 
@@ -149,6 +150,12 @@ evaluations=4)
             self._send(models, clients)
             self.spent += Budget(evaluations=len(clients))
         return self.federation.scores(models, clients, split)
+
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        """``[c, features, rank]`` leading left singular vectors of each client's inputs."""
+        bases = self.federation.subspaces(clients, rank)
+        self.spent += Budget(bytes_up=bases.numel() * bases.element_size())
+        return bases
 
     def _evaluate(self, models: Tensor, who: NDArray[np.int64]) -> None:
         """Every client evaluates every model."""

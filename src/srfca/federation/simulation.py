@@ -324,6 +324,22 @@ class Simulation:
         loss, accuracy = sums / n
         return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
 
+    @torch.no_grad()
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        """``[c, features, rank]`` leading left singular vectors of each client's inputs."""
+        samples, who = self._samples["train"], self._indices(clients)
+        require(
+            samples.x.is_floating_point(),
+            "subspaces need inputs that are numbers, but these are integers, as those of text are",
+        )
+        least = min(int(samples.sizes[who].min()), samples.x[0].numel())
+        require(
+            1 <= rank <= least,
+            f"rank must be from 1 to {least}, the features or the least samples, not {rank}",
+        )
+        bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in who.tolist()]
+        return torch.stack(bases).to(self._layout.dtype)
+
     def _mixture_scores(self, mixture: Mixture, clients: Sequence[int], split: Split) -> Scores:
         who = self._indices(clients)
         samples = self._split(split)
@@ -492,6 +508,15 @@ class Simulation:
 
 def _alone(who: Tensor) -> list[_Task]:
     return [(client, 0) for client in who.tolist()]
+
+
+def _leading(rows: Tensor, rank: int) -> Tensor:
+    """The leading right singular vectors of rows ``[n, f]``, by the smaller of the two Grams."""
+    rows = rows.double()
+    wide = rows.shape[1] > len(rows)
+    gram = rows @ rows.T if wide else rows.T @ rows
+    vectors: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -rank:].flip(1)
+    return torch.as_tensor(torch.linalg.qr(rows.T @ vectors).Q) if wide else vectors
 
 
 def _copy(module: nn.Module) -> nn.Module:

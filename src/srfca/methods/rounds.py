@@ -136,15 +136,19 @@ def federated_training(
     participation: float = 1.0,
     server_lr: float | None = None,
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
+    rounds: range | None = None,
 ) -> Tensor:
     """Train one model for each cluster from ``models`` ``[k, P]``: ``[k, P]``.
 
     Clients send their models after the local steps of each round; with ``server_lr`` their whole
-    gradients at every step, which the server follows at that rate.
+    gradients at every step, which the server follows at that rate. ``rounds`` are those to do now,
+    if not all of them.
     """
-    rounds, exchange = schedule(run.federation, work, server_lr)
-    with run.stage(stage, sum(counts(partition, participation)) * work.steps) as tick:
-        for number in range(rounds):
+    count, exchange = schedule(run.federation, work, server_lr)
+    rounds = range(count) if rounds is None else rounds
+    steps = work.steps * len(rounds) // count
+    with run.stage(stage, sum(counts(partition, participation)) * steps) as tick:
+        for number in rounds:
             key = Key(run.seed, purpose, number)
             who = participants(run.federation, partition, participation, key)
             labels = partition.labels[who]
@@ -206,6 +210,11 @@ def local_training(
         some = clients[start : start + store.block_length(w0)]
         rows[some.start : some.stop] = trained(some).to(rows.device)
     return rows
+
+
+def trained_part(federation: Federation, rows: Tensor) -> Tensor:
+    """What is trained of rows ``[c, P]``, without buffers such as BatchNorm's: ``[c, trained]``."""
+    return torch.cat([rows[:, layer] for layer in federation.layers.values()], dim=1)
 
 
 def check_finite(rows: Tensor, names: list[str], what: str) -> Tensor:
