@@ -17,7 +17,7 @@ from srfca.errors import InputError
 from srfca.methods import FedSoft, fedsoft
 from srfca.methods.fedsoft import aggregation_weights, importance, selected
 from srfca.methods.run import Run
-from srfca.methods.starts import models_of_clients, random_models
+from srfca.methods.starts import distant_models, random_models
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -37,7 +37,7 @@ def one_input() -> nn.Module:
 
 def test_rounds_by_hand() -> None:
     federation = Simulation(examples.mixed_regressions([0.2, 0.5, 0.9], n=7, d=1), one_input)
-    c = random_models(Run(federation, 3), 2).numpy()
+    c = random_models(Run(federation, 3), 2, "start").numpy()
     work = Work(steps=6, local_steps=2, batch_size=None, lr=0.1)
     method = FedSoft(k=2, start="random", penalty=0.5, sigma=0.2, tau=2, work=work)
     result = method.fit(federation, seed=3)
@@ -133,7 +133,7 @@ def test_more_centres_than_groups_leave_some_empty_and_say_so() -> None:
 def test_the_start_from_clients_takes_clients_that_differ() -> None:
     for seed in range(5):
         federation = Simulation(examples.regression([20] * 12, clusters=4), linear(4))
-        rows = models_of_clients(Run(federation, seed), 4, WORK)
+        rows = distant_models(Run(federation, seed), 4, WORK, WORK.steps, "start")[0]
         best = federation.losses(rows, range(12)).argmin(0).numpy()
         assert Partition(best) == federation.data.truth
 
@@ -176,10 +176,9 @@ def test_what_it_costs() -> None:
     work = replace(WORK, steps=20)
     method = FedSoft(k=2, tau=2, work=work)
     spent = method.fit(mixed()).budget
-    assert method.trainings == 2
-    assert FedSoft(k=2, start="random").trainings == 1
+    assert method.trainings == 1
     assert spent.local_steps == 12 * 20 + 2 * 20
-    assert spent.evaluations == 2 * 12 + 2 * 2 * 12
+    assert spent.evaluations == 12 + 2 * 2 * 12
     assert spent.models_up == 12 * 4 + 2
 
 
@@ -196,7 +195,7 @@ def test_bad_parameters_are_named(name: str, value: object) -> None:
 
 
 def test_starts_that_cannot_work_are_refused() -> None:
-    with pytest.raises(InputError, match="set start='clients'"):
+    with pytest.raises(InputError, match="use start='clients'"):
         FedSoft(k=2, start="random", work=WORK).fit(mixed())
     with pytest.raises(InputError, match="k=13 is more than the 12 clients"):
         FedSoft(k=13, work=WORK).fit(mixed())
@@ -204,6 +203,6 @@ def test_starts_that_cannot_work_are_refused() -> None:
         FedSoft(k=2, work=replace(WORK, lr=1e8)).fit(mixed())
     data = examples.classification([20] * 4)
     same = Simulation(data, mlp(6, 5, 3)())
-    with pytest.raises(InputError, match="always the same"):
+    with pytest.raises(InputError, match="2 equal models"):
         FedSoft(k=2, start="random", work=WORK).fit(same)
-    assert len(FedSoft(k=2, start="clients", work=WORK).fit(same).models) >= 1
+    assert len(FedSoft(k=2, start="distant", work=WORK).fit(same).models) >= 1

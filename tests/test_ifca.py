@@ -236,7 +236,7 @@ def test_the_restart_of_least_training_loss_is_kept() -> None:
 def test_restarts_cost_what_they_cost() -> None:
     federation = regressions()
     options = IFCA(k=3, start="clients", restarts=2, start_steps=6, work=WORK)
-    assert options.trainings == 2 * (1 + 6 / 30)
+    assert options.trainings == 2
     assert options.fit(federation).budget.local_steps == 2 * (12 * 30 + 3 * 6)
     assert IFCA(k=3, restarts=4, work=WORK).trainings == 4
     given = IFCA(k=1, start=torch.zeros(1, 5), work=WORK)

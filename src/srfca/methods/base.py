@@ -94,7 +94,10 @@ class Method(ABC):
 
     @property
     def trainings(self) -> float:
-        """How many times the steps of ``work`` a client trains for, over the whole method."""
+        """How many times the steps of ``work`` a client trains for, over the whole method.
+
+        Not what a few clients do besides, to make a start, say: the budget counts that too.
+        """
         return 1
 
     @abstractmethod

@@ -30,7 +30,8 @@ class FedEM(Method):
 
     Args:
         k: Number of components.
-        start: ``clients`` (models of k clients that differ), or ``random`` (as in the paper).
+        start: ``distant`` (models of k clients that do badly with each other's), ``clients`` (of
+            clients drawn at random), or ``random`` (as in the paper).
         weighting: How the server weighs client t in the mean of component j: by
             ``responsibilities``, ``n_t pi_tj``, or by ``samples``, n_t, as in the paper.
         rate: What the rate of ``work`` is multiplied by: the losses of a component are weighted by
@@ -50,7 +51,7 @@ class FedEM(Method):
     name: ClassVar[str] = "FedEM"
 
     k: int = 2
-    start: str = "clients"
+    start: str = "distant"
     weighting: str = "responsibilities"
     rate: float = 1.0
     participation: float = 1.0
@@ -66,8 +67,8 @@ class FedEM(Method):
 
     @property
     def trainings(self) -> float:
-        """A training for each component, and one alone for the clients that make the start."""
-        return self.k + (self.start == "clients")
+        """One for each component."""
+        return self.k
 
     def solve(self, run: Run) -> Answer:
         """Train the components, and find every client's mixture of them."""
@@ -75,7 +76,7 @@ class FedEM(Method):
         every = everybody(federation)
         m = len(every)
         work = replace(self.work, lr=self.rate * self.work.lr)
-        theta = starting_models(run, self.k, self.start, self.work)
+        theta = starting_models(run, self.k, self.start, self.work, self.work.steps, "start")[0]
         pi = uniform(m, theta)
         steps = self.k * sum(counts(every, self.participation)) * work.steps
         with run.stage("FEDEM", steps) as tick:

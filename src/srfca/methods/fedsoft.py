@@ -34,7 +34,8 @@ class FedSoft(Method):
         penalty: lambda, how strongly a client is pulled to its centres.
         sigma: The least importance weight of a centre, before they are divided by their sum.
         tau: Rounds between two estimates of the importance weights.
-        start: ``clients`` (models of k clients that differ), or ``random`` (as in the paper).
+        start: ``distant`` (models of k clients that do badly with each other's), ``clients`` (of
+            clients drawn at random), or ``random`` (as in the paper).
         participation: The fraction of the clients that take part in a round: as many draws in all,
             shared by the centres. A client that is not drawn for the last round solves its problem
             too, for itself.
@@ -54,7 +55,7 @@ class FedSoft(Method):
     penalty: float = 0.03
     sigma: float = 1e-4
     tau: int = 2
-    start: str = "clients"
+    start: str = "distant"
     participation: float = 1.0
 
     def __post_init__(self) -> None:
@@ -66,16 +67,11 @@ class FedSoft(Method):
         check_start(self.start)
         require_share(self.participation)
 
-    @property
-    def trainings(self) -> float:
-        """One, and one alone for the clients that make the start."""
-        return 1 + (self.start == "clients")
-
     def solve(self, run: Run) -> Answer:
         """Find the centres and every client's own model."""
         federation, work = run.federation, replace(self.work, prox=self.penalty)
         m = len(federation.clients)
-        c = starting_models(run, self.k, self.start, self.work)
+        c = starting_models(run, self.k, self.start, self.work, self.work.steps, "start")[0]
         draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
         w: Tensor | None = None
         with run.stage("FEDSOFT", m * work.steps if draws is None else 0) as tick:

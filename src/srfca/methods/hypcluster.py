@@ -9,24 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
 from srfca.errors import require_positive, unknown
 from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.ifca import (
-    alternate,
-    check_average,
-    check_start_steps,
-    drawn_clients,
-    server_rate,
-    solo_models,
-)
+from srfca.methods.ifca import alternate, check_average, server_rate
 from srfca.methods.rounds import plain_mean, weighted_mean
 from srfca.methods.run import Run
-from srfca.random import Key, bits
+from srfca.methods.starts import check_start_steps, distant_models
 
 CENTRES = ("worst", "drawn")
 
@@ -72,18 +60,15 @@ class HypCluster(Method):
         require_share(self.participation)
 
     @property
-    def trainings(self) -> float:
-        """Of a client whose model is a start; of the others, 1."""
-        return 1 + self._alone / self.work.steps
-
-    @property
     def _alone(self) -> int:
         """How many steps a client trains alone, if its model is to be a start."""
         return self.start_steps or -(-self.work.steps // 4)
 
     def solve(self, run: Run) -> Answer:
         """Find the starts, then train them."""
-        models, centres = self.kmeans_start(run)
+        models, centres = distant_models(
+            run, self.k, self.work, self._alone, "hypcluster start", self.centres
+        )
         found = alternate(
             run, "HYPCLUSTER", models, self.work, weighted_mean if self.weighted else plain_mean,
             purpose="hypcluster", participation=self.participation,
@@ -98,33 +83,3 @@ class HypCluster(Method):
             notes={"starts": names} | found.notes,
         )
         return found.answer
-
-    def kmeans_start(self, run: Run) -> tuple[Tensor, list[int]]:
-        """The models ``[k, P]`` of k clients, the first at random, and who they are."""
-        federation, m = run.federation, len(run.federation.clients)
-        [first] = drawn_clients(federation, self.k, Key(run.seed, "hypcluster start"))[:1]
-        centres, models = [int(first)], []
-        best = np.full(m, np.inf)
-        with run.stage("START", self.k * self._alone) as tick:
-            while True:
-                who = np.array(centres[-1:])
-                models.append(
-                    solo_models(run, who, self.work, self._alone, "hypcluster start", tick)
-                )
-                if len(centres) == self.k:
-                    return torch.cat(models), centres
-                losses = federation.losses(models[-1], range(m))[0].cpu().double().numpy()
-                best = np.minimum(best, losses)
-                key = Key(run.seed, "hypcluster centre", len(centres))
-                centres.append(next_centre(best, centres, self.centres, key))
-
-
-def next_centre(best: NDArray[np.float64], taken: list[int], how: str, key: Key) -> int:
-    """A client that is not taken yet, by its loss ``[m]`` under the best centre there is."""
-    weights = best.copy()
-    weights[taken] = -1.0
-    if how == "worst":
-        return int(weights.argmax())
-    sums = np.cumsum(weights.clip(min=0.0))
-    chance = (int(bits(torch.tensor(key.word()), 1)) & (2**53 - 1)) / 2**53
-    return int(np.searchsorted(sums, chance * sums[-1], side="right"))

@@ -6,7 +6,7 @@ NeurIPS 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,6 @@ from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.rounds import (
     Aggregate,
     Exchange,
-    check_finite,
     cluster_round,
     counts,
     everybody,
@@ -32,9 +31,8 @@ from srfca.methods.rounds import (
     weighted_mean,
 )
 from srfca.methods.run import Run
-from srfca.random import Key, client_words, streams
-
-STARTS = ("random", "clients")
+from srfca.methods.starts import check_start, check_start_steps, starting_models
+from srfca.random import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,8 @@ class IFCA(Method):
         average: What clients send: ``models`` after some local steps, or whole ``gradients``.
         server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         start: ``random``, k random models; ``clients``, the models of k clients drawn at random
-            that train from w0 alone; or the models themselves, ``[k, P]``.
+            that train from w0 alone; ``distant``, of k clients that do badly with each other's
+            models; or the models themselves, ``[k, P]``.
         start_steps: How long those clients train; None is one round of ``work``.
         restarts: Runs from starts of their own; the one of the least training loss is kept.
         shared: How many of the lower layers all clusters share; a negative number counts from the
@@ -80,8 +79,7 @@ class IFCA(Method):
         require_positive(k=self.k, restarts=self.restarts)
         check_average(self.average, self.server_lr)
         if isinstance(self.start, str):
-            if self.start not in STARTS:
-                raise unknown("start", self.start, STARTS)
+            check_start(self.start)
         else:
             require(
                 self.start.ndim == 2 and len(self.start) == self.k,
@@ -96,9 +94,8 @@ class IFCA(Method):
 
     @property
     def trainings(self) -> float:
-        """Every restart; a client whose model is a start has trained for that too."""
-        alone = self._alone if isinstance(self.start, str) and self.start == "clients" else 0
-        return self.restarts * (1 + alone / self.work.steps)
+        """One for each restart."""
+        return self.restarts
 
     @property
     def _alone(self) -> int:
@@ -141,11 +138,8 @@ class IFCA(Method):
                 f"start must be rows of length {len(w0)}, not {self.start.shape[1]}",
             )
             return self.start.to(w0)
-        if self.start == "random":
-            return random_models(run.federation, self.k, run.seed, purpose)
-        who = drawn_clients(run.federation, self.k, Key(run.seed, f"{purpose} start"))
-        with run.stage("START", self.k * self._alone) as tick:
-            return solo_models(run, who, self.work, self._alone, f"{purpose} start", tick)
+        purpose = f"{purpose} start"
+        return starting_models(run, self.k, self.start, self.work, self._alone, purpose)[0]
 
 
 @dataclass(frozen=True)
@@ -267,44 +261,6 @@ def shared_coordinates(federation: Federation, shared: int) -> Tensor | None:
     return common
 
 
-def random_models(federation: Federation, k: int, seed: int, purpose: str) -> Tensor:
-    """Random models, refused where they are all one and the same: ``[k, P]``."""
-    words = (Key(seed, f"{purpose} start", c).word() for c in range(k))
-    models = torch.stack([federation.initial(abs(word)) for word in words])
-    require(
-        k == 1 or not torch.equal(models, models[:1].expand_as(models)),
-        f"start='random' gives {k} equal models here, because this federation has a given start: "
-        "use start='clients'",
-    )
-    return models
-
-
-def drawn_clients(federation: Federation, k: int, key: Key) -> NDArray[np.int64]:
-    """Some clients in random order: ``[k]``."""
-    m = len(federation.clients)
-    require(k <= m, f"k={k} is more than the {m} clients")
-    lots = streams(key, client_words(federation.clients)).numpy()
-    return np.argsort(lots, kind="stable")[:k]
-
-
-def solo_models(
-    run: Run,
-    who: NDArray[np.int64],
-    work: Work,
-    steps: int,
-    purpose: str,
-    tick: Tick,
-) -> Tensor:
-    """Some clients train alone from w0, for the first steps of ``work``: ``[c, P]``."""
-    federation = run.federation
-    alone = replace(work, local_steps=steps)
-    w0 = federation.initial(run.seed)
-    rows = federation.fit(
-        w0.expand(len(who), -1), who.tolist(), alone, Key(run.seed, purpose), tick
-    )
-    return check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "local training")
-
-
 def server_rate(average: str, server_lr: float | None, work: Work) -> float | None:
     """The server's rate when gradients are averaged; None when models are."""
     return (server_lr or work.lr) if average == "gradients" else None
@@ -315,11 +271,3 @@ def check_average(average: str, server_lr: float | None) -> None:
     if average not in ("models", "gradients"):
         raise unknown("average", average, ["models", "gradients"])
     require(server_lr is None or server_lr > 0, f"server_lr must be positive, not {server_lr}")
-
-
-def check_start_steps(steps: int | None, work: Work) -> None:
-    """Refuse a number of steps that is none, or more than those of ``work``."""
-    require(
-        steps is None or 1 <= steps <= work.steps,
-        f"start_steps must be from 1 to {work.steps} (the steps of work), not {steps}",
-    )

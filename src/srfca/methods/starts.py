@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.errors import require, unknown
-from srfca.federation.base import Work
+from srfca.federation.base import Federation, Tick, Work, silent
 from srfca.methods.rounds import check_finite
 from srfca.methods.run import Run
-from srfca.random import Key, client_words, streams
+from srfca.random import Key, bits, client_words, streams
 
-STARTS = ("random", "clients")
-_SEEDS = 2**31
+STARTS = ("random", "clients", "distant")
+"""Random models; models of clients drawn at random; models of clients that are far apart."""
 
 
 def check_start(start: str) -> None:
@@ -23,42 +25,88 @@ def check_start(start: str) -> None:
         raise unknown("start", start, STARTS)
 
 
-def starting_models(run: Run, k: int, start: str, work: Work) -> Tensor:
-    """``[k, P]`` by name: ``random`` or ``clients``."""
-    m = len(run.federation.clients)
-    require(k <= m, f"k={k} is more than the {m} clients")
-    return random_models(run, k) if start == "random" else models_of_clients(run, k, work)
-
-
-def random_models(run: Run, k: int) -> Tensor:
-    """K starts of the federation's model, each with a seed of its own: ``[k, P]``."""
-    seeds = [Key(run.seed, "start", number).word() % _SEEDS for number in range(k)]
-    rows = torch.stack([run.federation.initial(seed) for seed in seeds])
+def check_start_steps(steps: int | None, work: Work) -> None:
+    """Refuse a number of steps that is none, or more than those of ``work``."""
     require(
-        k == 1 or not torch.equal(rows, rows[:1].expand_as(rows)),
-        "start='random' needs a model that is drawn anew for each seed, but this federation's is "
-        "always the same, so that the models would never differ: set start='clients'",
+        steps is None or 1 <= steps <= work.steps,
+        f"start_steps must be from 1 to {work.steps} (the steps of work), not {steps}",
     )
-    return rows
 
 
-def models_of_clients(run: Run, k: int, work: Work) -> Tensor:
-    """K clients' models, each trained alone from w0 through all steps: ``[k, P]``.
+def starting_models(
+    run: Run, k: int, start: str, work: Work, steps: int, purpose: str
+) -> tuple[Tensor, list[int]]:
+    """K models ``[k, P]`` by one of ``STARTS``, and whose they are.
 
-    The first client is drawn; each further one is the client whose loss is largest with the best
-    model so far, as k-means may choose its centres.
+    Clients train alone from w0 for the first ``steps`` of ``work``.
     """
-    federation = run.federation
-    every = range(len(federation.clients))
-    w0, alone = federation.initial(run.seed).unsqueeze(0), replace(work, local_steps=work.steps)
-    key = Key(run.seed, "start")
-    client = int(streams(key, client_words(federation.clients)).argmin())
-    rows: list[Tensor] = []
-    least = w0.new_full((len(every),), torch.inf)
-    with run.stage("START", k * work.steps) as tick:
-        while len(rows) < k:
-            row = federation.fit(w0, [client], alone, key, tick)
-            rows.append(check_finite(row, [f"client {federation.clients[client]!r}"], "start"))
-            least = torch.minimum(least, federation.losses(row, every)[0])
-            client = int(least.argmax())
-    return torch.cat(rows)
+    if start == "random":
+        return random_models(run, k, purpose), []
+    if start == "distant":
+        return distant_models(run, k, work, steps, purpose)
+    who = drawn_clients(run.federation, k, Key(run.seed, purpose))
+    with run.stage("START", k * steps) as tick:
+        return solo_models(run, who, work, steps, purpose, tick), who.tolist()
+
+
+def random_models(run: Run, k: int, purpose: str) -> Tensor:
+    """Random models, refused where they are all one and the same: ``[k, P]``."""
+    words = (Key(run.seed, purpose, c).word() for c in range(k))
+    models = torch.stack([run.federation.initial(abs(word)) for word in words])
+    require(
+        k == 1 or not torch.equal(models, models[:1].expand_as(models)),
+        f"start='random' gives {k} equal models here, because this federation has a given start: "
+        "use start='clients'",
+    )
+    return models
+
+
+def drawn_clients(federation: Federation, k: int, key: Key) -> NDArray[np.int64]:
+    """Some clients in random order: ``[k]``."""
+    m = len(federation.clients)
+    require(k <= m, f"k={k} is more than the {m} clients")
+    lots = streams(key, client_words(federation.clients)).numpy()
+    return np.argsort(lots, kind="stable")[:k]
+
+
+def solo_models(
+    run: Run, who: NDArray[np.int64], work: Work, steps: int, purpose: str, tick: Tick = silent
+) -> Tensor:
+    """Some clients train alone from w0, for the first steps of ``work``: ``[c, P]``."""
+    federation, alone = run.federation, replace(work, local_steps=steps)
+    w0 = federation.initial(run.seed).expand(len(who), -1)
+    rows = federation.fit(w0, who.tolist(), alone, Key(run.seed, purpose), tick)
+    return check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "local training")
+
+
+def distant_models(
+    run: Run, k: int, work: Work, steps: int, purpose: str, centres: str = "worst"
+) -> tuple[Tensor, list[int]]:
+    """The models ``[k, P]`` of k clients that train alone, and who they are, as k-means may start.
+
+    The first is drawn. Each further one is the client that does ``worst`` under the best of those
+    there are, or one ``drawn`` with a chance in proportion to that loss.
+    """
+    federation, m = run.federation, len(run.federation.clients)
+    who = [int(drawn_clients(federation, k, Key(run.seed, purpose))[0])]
+    models: list[Tensor] = []
+    best = np.full(m, np.inf)
+    with run.stage("START", k * steps) as tick:
+        while True:
+            models.append(solo_models(run, np.array(who[-1:]), work, steps, purpose, tick))
+            if len(who) == k:
+                return torch.cat(models), who
+            losses = federation.losses(models[-1], range(m))[0].cpu().double().numpy()
+            best = np.minimum(best, losses)
+            who.append(next_centre(best, who, centres, Key(run.seed, f"{purpose} next", len(who))))
+
+
+def next_centre(best: NDArray[np.float64], taken: list[int], how: str, key: Key) -> int:
+    """A client that is not taken yet, by its loss ``[m]`` under the best centre there is."""
+    weights = best.copy()
+    weights[taken] = -1.0
+    if how == "worst":
+        return int(weights.argmax())
+    sums = np.cumsum(weights.clip(min=0.0))
+    chance = (int(bits(torch.tensor(key.word()), 1)) & (2**53 - 1)) / 2**53
+    return int(np.searchsorted(sums, chance * sums[-1], side="right"))
