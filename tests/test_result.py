@@ -56,7 +56,7 @@ def test_it_reads_well(result: Result) -> None:
     assert repr(result) == "Result(SR-FCA, 9 clients, 3 models, seed 5)"
     text = result.summary()
     assert text.startswith("SR-FCA, seed 5: 9 clients in 3 clusters of 3, 3, 3")
-    assert "MERGE 2" in text
+    assert "MERGE 1" in text
 
 
 def test_damage_is_refused(result: Result, tmp_path: Path) -> None:

@@ -126,9 +126,19 @@ def test_sr_fca_finds_the_clusters_of_regressions() -> None:
     assert result.partition == federation.data.truth
     assert result.history[0].name == "ONE_SHOT"
     assert result.history[0].distances is not None
-    assert [stage.name for stage in result.history[1:]] == [
-        f"{name} {r}" for r in (1, 2) for name in ("TRIMMED_MEAN_GD", "RECLUSTER", "MERGE")
-    ]
+    stages = ("TRIMMED_MEAN_GD", "RECLUSTER", "MERGE")
+    names = [stage.name for stage in result.history[1:]]
+    assert names == [f"{name} 1" for name in stages], "nothing is left to refine"
+
+
+def test_refine_goes_on_while_the_clusters_change() -> None:
+    federation = regression_federation()
+    options = SRFCA(work=WORK, threshold=1.6, distance="l2", merge_threshold=0.0, refine_steps=9)
+    result = options.fit(federation, seed=0)
+    merges = [stage.partition for stage in result.history if stage.name.startswith("MERGE")]
+    assert 1 < len(merges) < 9
+    assert merges[-1] == merges[-2]
+    assert all(merges[i] != merges[i + 1] for i in range(len(merges) - 2))
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

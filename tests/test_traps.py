@@ -100,7 +100,7 @@ def test_3_merge_averages_and_what_is_reported_comes_after_it() -> None:
     clients = federation()
     result = SRFCA(work=WORK).fit(clients)
     last = result.history[-1]
-    assert last.name == "MERGE 2"
+    assert last.name == "MERGE 1"
     assert last.labels == tuple(result.labels.tolist())
     scores = clients.scores(result.client_models, range(12), "validation")
     assert last.loss == pytest.approx(float(scores.loss.mean()))
@@ -108,9 +108,9 @@ def test_3_merge_averages_and_what_is_reported_comes_after_it() -> None:
 
 def test_4_everybody_starts_from_one_w0() -> None:
     watched = Watched(Simulation(examples.classification([20] * 8), srfca.models.mlp(6, 5, 3)))
-    SRFCA(work=WORK, threshold=100.0).fit(watched, seed=3)
+    SRFCA(work=WORK, threshold=100.0, resample=True).fit(watched, seed=3)
     first = [starts for key, starts, _ in watched.fits if key.round == 0]
-    assert len(first) == 3, "ONE_SHOT and two REFINEs"
+    assert len(first) == 5, "ONE_SHOT, and twice RESAMPLE and REFINE"
     w0 = watched.inner.initial(3)
     assert all(torch.equal(starts, w0.expand_as(starts)) for starts in first)
 

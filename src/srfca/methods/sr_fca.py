@@ -69,7 +69,8 @@ class SRFCA(Method):
         merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
             do equally well on their clients' held-out data. None is the lambda of ONE_SHOT.
         min_size: t, the least number of clients of a cluster.
-        refine_steps: R, how often REFINE is done.
+        refine_steps: R, how often REFINE is done at the most. It ends when it leaves the clusters
+            as they were: more of it would train the same models again.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
             a function of two sides.
         metric: What the threshold is for: ``distance``, ``profile`` (the distance between two
@@ -182,7 +183,9 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
                     again = replace(options.work, resample=True)
                     w = local_training(federation, w0, again, Key(seed, f"resample {r}"), tick)
                     own = Side.clients(federation, w)
-            clusters = refine(options, own, w0, clusters, choice, r, run)
+            before, clusters = clusters, refine(options, own, w0, clusters, choice, r, run)
+            if clusters.partition == before.partition and not options.resample:
+                break
         if options.refine_steps == 0:
             clusters = trimmed_mean_gd(options, w0, clusters.partition, 0, run)
         clusters = place(options, own, clusters, run)
@@ -384,7 +387,7 @@ def choice_notes(choice: Choice) -> dict[str, Any]:
         "metric": choice.metric,
         "threshold": choice.threshold,
         "why": choice.why,
-        "margin": choice.margin,
+        "margin": None if choice.margin is None else list(choice.margin),
         "warning": choice.warning,
         "candidates": [asdict(candidate) for candidate in choice.candidates],
     }
