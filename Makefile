@@ -3,10 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+DEMO := sr-fca,oracle,ifca,global,local
+
 .PHONY: demo test lint types check clean
 
-demo: .venv/installed  ## SR-FCA, Global and Local on rotated digits
-	$(BIN)/srfca compare rotated-digits
+demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
+	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
 
 test: .venv/installed-dev  ## all tests, with coverage
 	$(BIN)/python -m pytest --cov --cov-report=term

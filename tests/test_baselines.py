@@ -213,6 +213,7 @@ def test_every_method_can_be_fine_tuned_without_a_look_at_test_data(name: str) -
     clients = classes()
     told: dict[str, Any] = {"truth": clients.data.truth} if name == "oracle" else {}
     told |= {"k": 2} if hasattr(getattr(methods, METHODS[name]), "k") else {}
+    told |= {"start": "clients"} if name == "ifca" else {}
     method = getattr(methods, METHODS[name])(work=SMALL, personal_steps=20, **told)
     result = method.fit(Blind(clients), seed=1)
     plain = replace(method, personal_steps=0).fit(Blind(clients), seed=1)

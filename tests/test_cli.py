@@ -98,7 +98,7 @@ def test_compare_over_seeds_gives_rows_and_spread() -> None:
 def test_run_tells_the_stages_and_why() -> None:
     done = srfca("run", "rotated-digits", *QUICK)
     assert "ONE_SHOT" in done.stdout
-    assert "MERGE 2" in done.stdout
+    assert "MERGE 1" in done.stdout
     assert "Threshold: at " in done.stdout
     assert "exactly the true ones" in done.stdout
 

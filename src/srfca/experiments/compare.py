@@ -58,7 +58,7 @@ def tasks(
         seeds: One run each.
         k: The numbers of clusters for the methods that must be told one, instead of the
             experiment's.
-        equal_budget: Give every method the local steps that SR-FCA takes, instead of the same
+        equal_budget: Give every method the local steps that SR-FCA may take, instead of the same
             steps to each of its trainings.
     """
     methods, seeds = list(dict.fromkeys(methods)), list(dict.fromkeys(seeds))
@@ -76,7 +76,7 @@ def tasks(
 
 
 def budget(experiment: Experiment) -> float:
-    """The local steps of a client in SR-FCA, if it takes part in every round."""
+    """The most local steps of a client in SR-FCA, if it takes part in every round."""
     learner = runner.method(experiment, "sr-fca")
     return float(learner.work.steps * learner.trainings)
 
@@ -84,7 +84,7 @@ def budget(experiment: Experiment) -> float:
 def terms(experiment: Experiment, equal_budget: bool) -> str:
     """How long the methods of a comparison train, for people to read."""
     if equal_budget:
-        return f"every method with SR-FCA's budget of {budget(experiment):.0f} local steps a client"
+        return f"every method with SR-FCA's {budget(experiment):.0f} local steps a client at the most"
     return f"every training of {runner.method(experiment, 'sr-fca').work.steps} steps"
 
 

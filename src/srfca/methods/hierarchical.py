@@ -36,7 +36,8 @@ class Hierarchical(Method):
     """FedAvg over all clients, one clustering of their updates, then FedAvg inside the clusters.
 
     Args:
-        global_rounds: n, the rounds of FedAvg over all clients before the round of clustering.
+        global_rounds: n, the rounds of FedAvg over all clients before the round of clustering; None
+            is a tenth of all rounds.
         threshold: Clusters of updates farther apart are not joined: a number, or ``auto``.
         k: The number of clusters, in the place of a threshold.
         linkage: ``ward``, ``average``, ``complete`` or ``single``.
@@ -50,7 +51,7 @@ class Hierarchical(Method):
 
     name: ClassVar[str] = "Hierarchical"
 
-    global_rounds: int = 5
+    global_rounds: int | None = None
     threshold: float | str = "auto"
     k: int | None = None
     linkage: str = "average"
@@ -61,7 +62,7 @@ class Hierarchical(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            self.global_rounds >= 0,
+            self.global_rounds is None or self.global_rounds >= 0,
             f"global_rounds must not be negative, but is {self.global_rounds}",
         )
         check_cut(self.threshold, self.k, self.linkage)
@@ -75,7 +76,8 @@ class Hierarchical(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train, cluster, and train on."""
-        federation, work, n = run.federation, self.work, self.global_rounds
+        federation, work = run.federation, self.work
+        n = work.rounds // 10 if self.global_rounds is None else self.global_rounds
         require(
             n < work.rounds, f"global_rounds must be less than the {work.rounds} rounds, not {n}"
         )
