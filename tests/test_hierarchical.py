@@ -81,7 +81,7 @@ def test_distances_of_updates(metric: str) -> None:
 )
 def test_groups_are_found(options: dict[str, Any]) -> None:
     clients = digits()
-    result = Hierarchical(**options, work=DIGITS).fit(clients, seed=0)
+    result = Hierarchical(**options, global_rounds=5, work=DIGITS).fit(clients, seed=0)
     assert result.partition == clients.data.truth
 
 

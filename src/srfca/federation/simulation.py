@@ -210,7 +210,9 @@ class Simulation:
         owner, index = _spread(samples, who)
         sums = torch.zeros(len(models), len(who), dtype=torch.float64, device=self.device)
         for rows, part, found in self._sample_losses(models, samples, index):
-            sums[rows] = sums[rows].index_add(1, owner[part], found.double())
+            whose = owner[part]
+            touched = sums[rows[0] : rows[-1] + 1, whose[0] : whose[-1] + 1]
+            touched.index_add_(1, whose - whose[0], found.double())
         return (sums / samples.sizes[who]).to(models.dtype)
 
     @torch.no_grad()
