@@ -158,11 +158,25 @@ evaluations=4)
         return bases
 
     def _evaluate(self, models: Tensor, who: NDArray[np.int64]) -> None:
-        """Every client evaluates every model."""
-        count = len(models)
-        prints = np.tile(_fingerprints(models), len(who))
-        self._deliver(np.repeat(who, count), prints, _size(models))
-        self.spent += Budget(evaluations=count * len(who))
+        """Every client evaluates every model: those that it lacks are sent."""
+        prints, clients = np.unique(_fingerprints(models)), np.unique(who)
+        sent = 0
+        if len(prints) <= len(clients):
+            for one in prints:
+                lacking = clients[~(self._has[clients] == one).any(1)]
+                self._remember(lacking, np.full(len(lacking), one))
+                sent += len(lacking)
+        else:
+            for client in clients:
+                lacked = prints[~np.isin(prints, self._has[client])]
+                last = lacked[-_REMEMBERED:]
+                self._remember(np.full(len(last), client), last)
+                sent += len(lacked)
+        self.spent += Budget(
+            models_down=sent,
+            bytes_down=sent * _size(models),
+            evaluations=len(models) * len(who),
+        )
 
     def _send(self, rows: Tensor, clients: Sequence[int]) -> None:
         """Each client is sent its row."""
