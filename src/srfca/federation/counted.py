@@ -160,18 +160,16 @@ evaluations=4)
     def _evaluate(self, models: Tensor, who: NDArray[np.int64]) -> None:
         """Every client evaluates every model: those that it lacks are sent."""
         prints, clients = np.unique(_fingerprints(models)), np.unique(who)
-        sent = 0
         if len(prints) <= len(clients):
-            for one in prints:
-                lacking = clients[~(self._has[clients] == one).any(1)]
-                self._remember(lacking, np.full(len(lacking), one))
-                sent += len(lacking)
+            lacking = np.array([~(self._has[clients] == one).any(1) for one in prints])
+            for one, lacks in zip(prints, lacking, strict=True):
+                self._remember(clients[lacks], np.full(int(lacks.sum()), one))
         else:
-            for client in clients:
-                lacked = prints[~np.isin(prints, self._has[client])]
-                last = lacked[-_REMEMBERED:]
+            lacking = np.array([~np.isin(prints, self._has[client]) for client in clients])
+            for client, lacks in zip(clients, lacking, strict=True):
+                last = prints[lacks][-_REMEMBERED:]
                 self._remember(np.full(len(last), client), last)
-                sent += len(lacked)
+        sent = int(lacking.sum())
         self.spent += Budget(
             models_down=sent,
             bytes_down=sent * _size(models),
