@@ -85,6 +85,9 @@ def run(
     why = outcome.result.history[0].notes.get("why")
     if why:
         console.show(f"Threshold: {why}.")
+    warning = outcome.result.history[0].notes.get("warning")
+    if warning:
+        console.show(f"Doubtful: {warning}.")
     if outcome.result.clustered:
         console.show(console.verdict(row))
     console.show(console.summary_table(summary.results([row])))

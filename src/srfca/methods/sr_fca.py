@@ -25,7 +25,7 @@ from srfca.clustering.threshold import (
     choose,
 )
 from srfca.distances import Distance, Side, distance_named
-from srfca.errors import require, unknown
+from srfca.errors import InputError, require, unknown
 from srfca.federation.base import Federation
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.held_out import held_out_losses, interchangeable, transfer
@@ -229,11 +229,15 @@ def one_shot(
         )
         return Partition(np.zeros(m, dtype=np.int64) if alike else range(m)), choice, distances
     partition = partition.keep(options.min_size)
-    require(
-        partition.num_clusters > 0,
-        f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
-        f"threshold {choice.threshold}",
-    )
+    if partition.num_clusters == 0:
+        known = ""
+        if distances is not None:
+            pairs = distances[~np.eye(m, dtype=bool)]
+            known = f": distances are between {pairs.min():.4g} and {pairs.max():.4g}"
+        raise InputError(
+            f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
+            f"threshold {choice.threshold:.4g}{known}"
+        )
     return partition, choice, distances
 
 
