@@ -110,7 +110,7 @@ def spread(seed: int) -> ClientData:
     return ClientData.of([draw(w, 60) for w in own], [draw(w, 60) for w in own], truth)
 
 
-def preset(name: str, *settings: str) -> Case:
+def preset(what: str, name: str, *settings: str) -> Case:
     """An experiment of ``srfca list``."""
     experiment = config.load(name).set(settings)
     work = Work(**experiment.arguments("work"))
@@ -120,7 +120,7 @@ def preset(name: str, *settings: str) -> Case:
         return made
 
     model = experiment.callable("model")(**experiment.arguments("model"))
-    return Case(experiment.description, clients_of, model, work)
+    return Case(what, clients_of, model, work)
 
 
 LINEAR = Work(steps=100, local_steps=5, batch_size=20, lr=0.02)
@@ -129,13 +129,13 @@ LINEAR = Work(steps=100, local_steps=5, batch_size=20, lr=0.02)
 def cases() -> dict[str, Case]:
     """All federations by name."""
     return {
-        "rotated-mnist": preset("rotated-mnist"),
-        "inverted-mnist": preset("inverted-mnist"),
-        "rotated-digits": preset("rotated-digits"),
-        "two-turned-digits": preset("rotated-digits", "rotations=2"),
-        "one-digits": preset("rotated-digits", "rotations=1"),
-        "synthetic": preset("synthetic"),
-        "one-synthetic": preset("synthetic", "data.clusters=1"),
+        "rotated-mnist": preset("4 rotations, n = 600", "rotated-mnist"),
+        "inverted-mnist": preset("half inverted, n = 600", "inverted-mnist"),
+        "rotated-digits": preset("4 rotations of 8x8 digits", "rotated-digits"),
+        "two-turned-digits": preset("2 rotations of 8x8 digits", "rotated-digits", "rotations=2"),
+        "one-digits": preset("8x8 digits, all alike", "rotated-digits", "rotations=1"),
+        "synthetic": preset("2 regressions, d = 1000, n = 100", "synthetic"),
+        "one-synthetic": preset("1 regression, d = 1000, n = 100", "synthetic", "data.clusters=1"),
         "few-samples": Case("4 rotations, n = 30", of_mnist(turns(0, 90, 180, 270), 80, 30)),
         "unequal-rotations": Case(
             "3 rotations, 70/20/10 %, n = 100", of_mnist(turns(0, 90, 180), 80, 100, UNEQUAL)
@@ -182,6 +182,7 @@ def found(case: Case, seed: int, device: str, bank: Path | None, name: str) -> d
     return {
         "federation": name,
         "seed": seed,
+        "clients": len(made.truth),
         "truth": made.truth.num_clusters,
         "clusters": result.partition.num_clusters,
         "misclustering": result.partition.misclustering(made.truth),
@@ -208,12 +209,13 @@ def main() -> None:
         for seed in range(arguments.seed, arguments.seed + arguments.seeds):
             rows.append(found(case, seed, arguments.device, arguments.bank, name))
             print(json.dumps(rows[-1]), flush=True)
-    print("\n| federation | clusters | exact | clusters found |\n|---|---|---|---|")
+    print("\n| federation | clients | clusters | found, by seed | exact |\n|---|---|---|---|---|")
     for name, case in chosen.items():
         mine = [row for row in rows if row["federation"] == name]
         counts = ", ".join(str(row["clusters"]) for row in mine)
         right = sum(bool(row["exact"]) for row in mine)
-        print(f"| {name}: {case.what} | {mine[0]['truth']} | {right} of {len(mine)} | {counts} |")
+        told = f"| {name}: {case.what} | {mine[0]['clients']} | {mine[0]['truth']}"
+        print(f"{told} | {counts} | {right} of {len(mine)} |")
     right = sum(bool(row["exact"]) for row in rows)
     print(f"\nExact in {right} of {len(rows)} runs.")
 
