@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.federation.augment import AUGMENTATIONS, Augmentation
-from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Work, silent
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Work, silent
 from srfca.federation.loss import Loss, loss_named
 from srfca.models.rows import Layout
 from srfca.random import Key, batches, bits, client_words, integers, streams
@@ -160,10 +160,27 @@ class LoopFederation:
         columns = (x.reshape(len(x), -1).T for x in inputs)
         return torch.stack([torch.linalg.svd(x).U[:, :rank] for x in columns])
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
+        if sample is not None:
+            return torch.stack([self._sampled(row, clients, split, sample) for row in models])
         return torch.stack(
             [torch.stack([self._evaluate(row, c, split)[0] for c in clients]) for row in models]
         )
+
+    def _sampled(self, row: Tensor, clients: Sequence[int], split: Split, sample: Sample) -> Tensor:
+        found = []
+        for client in clients:
+            x, y = self.samples[split].of(client)
+            own = streams(Key(sample.seed, f"sample/{split}"), client_words([self.clients[client]]))
+            some = batches(own, torch.tensor([len(x)]), min(sample.size, len(x)), 1)[0, 0]
+            found.append(self.loss(self._outputs(row, x[some]), y[some]).mean())
+        return torch.stack(found)
 
     def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
         if isinstance(models, Mixture):

@@ -14,7 +14,7 @@ from torch import Tensor
 from srfca import ClientData, Global, Local, Partition, Simulation, Work, methods
 from srfca.errors import InputError
 from srfca.experiments.config import METHODS
-from srfca.federation.base import Mixture, Scores, Split
+from srfca.federation.base import Mixture, Sample, Scores, Split
 from srfca.methods import FedProx, Oracle, RobustGlobal
 from srfca.methods.personalise import personalise
 from srfca.methods.run import Run
@@ -197,9 +197,15 @@ class Blind:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
         assert split != "test"
-        return self.inner.losses(models, clients, split)
+        return self.inner.losses(models, clients, split, sample)
 
     def scores(
         self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"

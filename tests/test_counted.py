@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from srfca import Global, Local, Simulation, Work
-from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, silent
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, silent
 from srfca.federation.counted import Budget, Counted, _fingerprints
 from srfca.methods import Ditto
 from srfca.models import linear
@@ -50,7 +50,13 @@ class Stub:
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
         return self._rows(len(clients))
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
         return torch.zeros(len(models), len(clients))
 
     def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:

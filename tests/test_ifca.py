@@ -16,6 +16,7 @@ from torch import Tensor
 from srfca import ClientData, Global, Partition, Simulation, Work, data
 from srfca.errors import InputError
 from srfca.experiments import config, runner
+from srfca.federation.base import Sample
 from srfca.methods import IFCA, Oracle
 from srfca.methods.ifca import moved, shared_coordinates
 from srfca.models import linear, mlp
@@ -218,7 +219,13 @@ class Scripted:
     def fit(self, starts: Tensor, *args: Any) -> Tensor:
         return starts.clone()
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: str = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: str = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
         values = torch.tensor(self.means)[models[:, 0].round().long()]
         return values.unsqueeze(1).expand(-1, len(clients)).clone()
 
@@ -267,10 +274,16 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Any = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Any = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
         if not len(self.first_losses):
             self.first_losses = models.clone()
-        return self.inner.losses(models, clients, split)
+        return self.inner.losses(models, clients, split, sample)
 
 
 def test_a_given_start_is_told_of_the_other_way() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from srfca.data import ClientData
 from srfca.errors import InputError
 from srfca.federation import Simulation, Work
-from srfca.models import CNN, LSTM, MODELS, Layout, ResNet9
+from srfca.models import CNN, LSTM, MODELS, Layout, ResNet9, mlp
 from srfca.random import Key
 from tests import examples
 from tests.loop_federation import LoopFederation
@@ -151,11 +151,10 @@ def test_what_is_trained_in_blocks() -> None:
 
 
 def test_a_block_shrinks_with_the_batch() -> None:
-    """On a CPU activations stay in the cache too; the networks of the paper go one by one."""
-    small = pair("cnn")[0]
-    assert small._block(100, batch=6) > small._block(100, batch=600) >= 1
-    data = examples.classification([3, 3], (28, 28))
-    assert Simulation(data, CNN(), device="cpu")._block(100, batch=20) == 1
+    """On a CPU activations stay in the cache too; convolutional networks go one by one."""
+    small = Simulation(examples.classification([3, 3]), mlp(6, 500, 3), device="cpu")
+    assert small._block(10**6, batch=6) > small._block(10**6, batch=600) >= 1
+    assert pair("cnn")[0]._block(100, batch=20) == 1
 
 
 @pytest.mark.parametrize(

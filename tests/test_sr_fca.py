@@ -17,7 +17,7 @@ from srfca.clustering import Choice
 from srfca.distances import Side
 from srfca.errors import InputError
 from srfca.federation import Federation
-from srfca.federation.base import Mixture, Scores, Split
+from srfca.federation.base import Mixture, Sample, Scores, Split
 from srfca.methods.held_out import interchangeable, transfer
 from srfca.methods.rounds import local_training, participants
 from srfca.methods.sr_fca import Clusters, merge, onto_ball, recluster, unless_worse
@@ -339,8 +339,14 @@ class Unstable:
         rows[2] = torch.nan
         return rows
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
-        return self.inner.losses(models, clients, split)
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
+        return self.inner.losses(models, clients, split, sample)
 
     def scores(
         self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"

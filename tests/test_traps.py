@@ -24,7 +24,7 @@ from srfca.aggregation import trimmed_mean
 from srfca.distances import Side
 from srfca.experiments import config, runner
 from srfca.federation import simulation as engine
-from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, silent
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, silent
 from srfca.methods.rounds import local_training
 from srfca.methods.run import Run
 from srfca.methods.sr_fca import Clusters, merge, recluster, trimmed_mean_gd
@@ -63,9 +63,15 @@ class Watched:
         self.fits.append((key, starts.clone(), list(clients)))
         return self.inner.fit(starts, clients, work, key, tick, anchors, focus)
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
         assert split != "test"
-        return self.inner.losses(models, clients, split)
+        return self.inner.losses(models, clients, split, sample)
 
     def scores(
         self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"

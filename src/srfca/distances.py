@@ -7,7 +7,7 @@ them. A client's model stands on its own data, a cluster's on the data of its cl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require, unknown
-from srfca.federation.base import Federation
+from srfca.federation.base import Federation, Sample
 from srfca.random import Key, client_words, streams
 
 Indices = NDArray[np.int64]
@@ -33,35 +33,45 @@ class Side:
     """``[n]`` the clients."""
     stand_for: Indices
     """``[n]`` the model that each of them stands for."""
+    sample: Sample | None = None
+    """Losses are measured on so many of each client's samples, or on all."""
     _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def clients(cls, federation: Federation, models: Tensor) -> Side:
+    def clients(cls, federation: Federation, models: Tensor, sample: Sample | None = None) -> Side:
         """Every client with a model of its own."""
         every = np.arange(len(models))
-        return cls(federation, models, every, every)
+        return cls(federation, models, every, every, sample)
 
     @classmethod
     def clusters(
-        cls, federation: Federation, models: Tensor, partition: Partition, most: int | None = None
+        cls,
+        federation: Federation,
+        models: Tensor,
+        partition: Partition,
+        most: int | None = None,
+        sample: Sample | None = None,
     ) -> Side:
         """Every cluster with its model and its clients, or ``most`` of them, always the same."""
         who = np.flatnonzero(partition.labels >= 0)
         if most is not None:
             lots = streams(Key(0, "stand"), client_words(federation.clients)).numpy()
             who = np.sort(np.concatenate([c[np.argsort(lots[c])[:most]] for c in partition]))
-        return cls(federation, models, who, partition.labels[who])
+        return cls(federation, models, who, partition.labels[who], sample)
 
     def take(self, which: Indices) -> Side:
         """Some of the models, each with the client of the same number that stands for it."""
-        return Side(self.federation, self.models[which], self.who[which], np.arange(len(which)))
+        return replace(
+            self, models=self.models[which], who=self.who[which], stand_for=np.arange(len(which)),
+            _known={},
+        )  # fmt: skip
 
     def losses_on(self, clients: Indices) -> Tensor:
         """``[k, c]`` loss of each model on each client's training data; what is known is kept."""
         columns = self._known.setdefault("columns", {})
         new = [client for client in clients.tolist() if client not in columns]
         if new:
-            found = self.federation.losses(self.models, new).cpu()
+            found = self.federation.losses(self.models, new, sample=self.sample).cpu()
             before = self._known.get("losses", found[:, :0])
             self._known["losses"] = torch.cat([before, found], dim=1)
             columns.update(zip(new, range(len(columns), len(columns) + len(new)), strict=True))

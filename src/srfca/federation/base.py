@@ -133,6 +133,17 @@ class Focus:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """At most ``size`` of each client's samples, drawn by the seed: the same whenever asked for."""
+
+    size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, f"a sample needs at least one of the samples, not {self.size}")
+
+
+@dataclass(frozen=True)
 class Scores:
     """How each client's own model does on its own data."""
 
@@ -203,8 +214,14 @@ class Federation(Protocol):
         """``[c, P]`` each client's gradient at its row, over all of its training samples."""
         ...
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
-        """``[k, c]`` mean loss per sample of every model on every client's data."""
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
+        """``[k, c]`` mean loss of every model on every client's samples, or on some of them."""
         ...
 
     def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:

@@ -11,7 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.federation.base import Federation, Focus, Mixture, Scores, Split, Tick, Work, silent
+from srfca.federation.base import (
+    Federation,
+    Focus,
+    Mixture,
+    Sample,
+    Scores,
+    Split,
+    Tick,
+    Work,
+    silent,
+)
 from srfca.random import Key, bits
 
 _REMEMBERED = 32
@@ -129,10 +139,16 @@ evaluations=4)
         self._receive(rows, clients)
         return rows
 
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
-        """``[k, c]`` mean loss per sample of every model on every client's data."""
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
+        """``[k, c]`` mean loss of every model on every client's samples, or on some of them."""
         self._evaluate(models, np.asarray(clients, dtype=np.int64))
-        return self.federation.losses(models, clients, split)
+        return self.federation.losses(models, clients, split, sample)
 
     def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
         """``[c, k]`` the share of each client's training samples that each model accounts for."""

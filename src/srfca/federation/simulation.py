@@ -1,31 +1,32 @@
-"""All clients on one machine, trained in blocks."""
+"""All clients on one machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from copy import deepcopy
+from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.nn import functional
 
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
-from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Work, silent
-from srfca.federation.local import Kept, State, gradient, over_models, train
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Work, silent
+from srfca.federation.dense import network_of
+from srfca.federation.evaluation import Evaluation, all_samples, some_samples
+from srfca.federation.lanes import Job, Kept, Lanes, Plan
 from srfca.federation.loss import Loss, loss_named
+from srfca.federation.network import arithmetic, precision_named
 from srfca.federation.traits import check_labels, traits_of
-from srfca.models.rows import Layout
 from srfca.random import Key, batches, bits, client_words, integers, streams
 
-_CACHE = 24 * 2**20
-"""Bytes of a block's rows, gradients, moments and activations on a CPU: they stay in its cache."""
-_ACTIVATIONS = 2**24
-"""Numbers that the layers may put out in one pass."""
-
-
+_CACHE = 12 * 2**20
+"""Bytes of the rows, gradients, moments and activations of a lane on a CPU: they stay in cache."""
+_PLANNED = 2**24
+"""Samples that are planned at once."""
+_T = TypeVar("_T")
 _Task = tuple[int, int]
 """A client, and which model of a mixture it trains: 0 if there is none."""
 
@@ -42,6 +43,10 @@ class Simulation:
         augment: ``none``, ``cifar`` (flip, shift, cutout), or a callable (``Augmentation``): how
             images are changed at random when clients train. Nothing else ever sees it.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
+        precision: Of products and convolutions: ``float32``, ``tf32`` or ``bf16`` (docs/speed.md
+            has their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows are float32.
+        compile: Train through ``torch.compile``, on a GPU: it takes some time at first, and pays for
+            long trainings of convolutional networks.
         block_size: Clients that are trained at once; None lets the engine choose. The result does
             not depend on it.
         validation: The fraction of each client's training samples that is held out.
@@ -64,6 +69,8 @@ class Simulation:
         loss: str | Loss = "auto",
         augment: str | Augmentation = "none",
         device: str | torch.device = "auto",
+        precision: str = "auto",
+        compile: bool = False,
         block_size: int | None = None,
         validation: float = 0.1,
         seed: int = 0,
@@ -75,9 +82,7 @@ class Simulation:
         self.data = data
         self.device = _device(device)
         self._model = model
-        self._module = self._make(seed=0).to(self.device)
-        self._layout = Layout.of(self._module)
-        require(bool(self._layout.parameters), "the model has no parameters to train")
+        module = self._make(seed=0).to(self.device)
         self._loss = loss_named(loss, data.train.y)
         kept, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
@@ -85,27 +90,38 @@ class Simulation:
             "validation": held_out if validation > 0 else None,
             "test": data.test,
         }
+        require(
+            not compile or self.device.type == "cuda", f"compile is for a GPU, not {self.device}"
+        )
+        own = precision_named(precision, self.device)
+        self._network = network_of(module, self._loss, kept.x, kept.y, own, compile)
+        self._layout = self._network.layout
+        require(bool(self._layout.parameters), "the model has no parameters to train")
         self._samples = {
             split: part.to(self.device, self._layout.dtype)
             for split, part in parts.items()
             if part is not None
         }
         train = self._samples["train"]
-        self._augment = augmentation_named(augment, train.x)
-        self.traits = traits_of(self._module, self._loss, train.x, train.y)
+        change = augmentation_named(augment, train.x)
+        self.traits = traits_of(module, self._loss, train.x, train.y)
         for part in self._samples.values():
-            check_labels(self._module, self._loss, train.x, part.y, list(data.clients), part.sizes)
-        self._block_size = block_size if self.traits.batchable else 1
+            check_labels(module, self._loss, train.x, part.y, list(data.clients), part.sizes)
+        together = self.traits.together
+        self._evaluation = Evaluation(self._network, self.traits.activations, together, self.device)
+        self._lanes = Lanes(
+            self._network, train, change, alone=not together, random=self.traits.random
+        )
+        self._block_size = block_size if together else 1
+        self._smaller = 1
         self._words = client_words(data.clients).to(self.device)
-        self._kept: dict[_Task, Kept] = {}
         self._trainings: dict[tuple[int, str], dict[_Task, Kept]] = {}
-        self._table: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __repr__(self) -> str:
         sizes = self.sizes
         low, high = int(sizes.min()), int(sizes.max())
         each = f"{low}" if low == high else f"{low} to {high}"
-        how = "batched" if self.traits.batchable else "one by one"
+        how = "batched" if self.traits.together else "one by one"
         return (
             f"Simulation({len(self.clients)} clients, {each} samples each for training, "
             f"P = {self._layout.length}, {self.device}, {how})"
@@ -153,20 +169,35 @@ class Simulation:
         who = self._check(starts, clients)
         anchors = starts if anchors is None else anchors
         self._check(anchors, clients)
-        span = work.span(key.round)
-        self._kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
+        component = torch.zeros_like(who) if focus is None else focus.component.to(self.device)
+        weigh = (
+            None
+            if focus is None
+            else self._evaluation.posterior(focus, self._samples["train"], who)
+        )
+        tasks = list(zip(who.tolist(), component.tolist(), strict=True))
+        kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
         sizes = self.sizes[who]
         batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
-        weigh = None if focus is None else self._posterior(focus, who)
-        component = torch.zeros_like(who) if focus is None else focus.component.to(self.device)
-        tasks: list[_Task] = list(zip(who.tolist(), component.tolist(), strict=True))
-        rows = torch.empty_like(starts)
-        for block in self._blocks(tasks, batch):
-            rows[block] = self._fit(
-                starts[block], anchors[block], [tasks[place] for place in block.tolist()],
-                batch[block], work, span, key, tick,
-                None if weigh is None else partial(weigh, block),
+        rows = starts.new_empty(starts.shape, device=self.device)
+        found: dict[_Task, Kept] = {}
+        for places in self._chunks(tasks, kept, batch, len(work.span(key.round))):
+            plan = self._plan(who[places], batch[places], work, key)
+            if weigh is not None:
+                plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
+            some = _run_of(places)
+            trained = (
+                rows[some]
+                if isinstance(some, slice)
+                else rows.new_empty(len(places), rows.shape[1])
+            )
+            self._train(
+                trained, starts[some], anchors[some], plan, batch[places].tolist(),
+                [tasks[place] for place in places.tolist()], kept, found, work, key, tick,
             )  # fmt: skip
+            if not isinstance(some, slice):
+                rows[some] = trained
+        kept.update(found)
         return rows
 
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
@@ -176,155 +207,64 @@ class Simulation:
             "gradients do not carry this model's buffers (BatchNorm): aggregate models instead",
         )
         who = self._check(at, clients)
-        sizes = self.sizes[who]
-        self._module.train()
+        samples = self._samples["train"]
+        self._network.module.train()
         rows = torch.zeros_like(at)
-        for block in self._blocks(_alone(who), sizes):
-            state = self._layout.unstack(at[block].clone())
-            for name in self._layout.parameters:
-                state[name] = state[name].detach().contiguous().requires_grad_()
-            share = sizes[block].to(at.dtype).reciprocal()
-            gradient(
-                self._module,
-                self._layout,
-                self._loss,
-                state,
-                (
-                    (x, y, inside * share.unsqueeze(-1))
-                    for x, y, inside in self._padded(who[block], "train")
-                ),
-            )
-            found = {name: torch.zeros_like(t) for name, t in state.items()}
-            for name in self._layout.parameters:
-                slope = state[name].grad
-                if slope is not None:
-                    found[name] = slope
-            rows[block] = self._layout.stack(found)
+        size = self._block(len(who), int(self.sizes[who].max()))
+        for block in self.sizes[who].argsort(stable=True).split(size):
+            state = self._network.leaves(len(block), self.device)
+            with torch.no_grad():
+                for name, part in self._layout.unstack(at[block]).items():
+                    state[name].copy_(part)
+            total = {name: torch.zeros_like(t) for name, t in state.items()}
+            share = self.sizes[who[block]].to(at.dtype).reciprocal().unsqueeze(-1)
+            whole = self.traits.mixes_samples
+            for x, y, inside in self._evaluation.padded(samples, who[block], whole):
+                with arithmetic(self._network.precision):
+                    self._network.gradient(state, x, y, inside * share)
+                for name in self._layout.parameters:
+                    slope = state[name].grad
+                    if slope is not None:
+                        total[name] += slope
+            rows[block] = self._layout.stack(total)
         return rows
 
     @torch.no_grad()
-    def losses(self, models: Tensor, clients: Sequence[int], split: Split = "train") -> Tensor:
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
         """``[k, c]`` mean loss per sample of every model on every client's data."""
-        who = self._indices(clients)
-        samples = self._split(split)
-        owner, index = _spread(samples, who)
-        sums = torch.zeros(len(models), len(who), dtype=torch.float64, device=self.device)
-        for rows, part, found in self._sample_losses(models, samples, index):
-            whose = owner[part]
-            touched = sums[rows[0] : rows[-1] + 1, whose[0] : whose[-1] + 1]
-            touched.index_add_(1, whose - whose[0], found.double())
-        return (sums / samples.sizes[who]).to(models.dtype)
+        who, samples = self._indices(clients), self._split(split)
+        if sample is None:
+            owner, index = all_samples(samples, who)
+        else:
+            own = streams(Key(sample.seed, f"sample/{split}"), self._words[who])
+            owner, index = some_samples(samples, who, own, sample.size)
+        return self._in_memory(lambda: self._evaluation.losses(models, samples, owner, index))
 
     @torch.no_grad()
     def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
         """``[c, k]`` the share of each client's training samples that each model accounts for."""
-        who = self._indices(clients)
-        samples = self._samples["train"]
-        owner, index = _spread(samples, who)
-        if isinstance(models, Mixture):
-            logs = self._log_weights(models, who)[owner]
-            rows = models.models
-            found = (logs - self._loss_table(rows, index).T).softmax(1)
-        else:
-            rows = models
-            least = self._loss_table(rows, index).argmin(0)
-            found = functional.one_hot(least, len(rows)).double()
-        sums = torch.zeros(len(who), len(rows), dtype=torch.float64, device=self.device)
-        sums.index_add_(0, owner, found)
-        return (sums / samples.sizes[who].unsqueeze(1)).to(rows.dtype)
-
-    def _loss_table(self, models: Tensor, index: Tensor) -> Tensor:
-        """The loss of every model on each of the training samples at ``index`` [n]: ``[k, n]``.
-
-        The last one is kept: clients are asked for the same once more when they train.
-        """
-        if self._table is not None:
-            of_models, at, table = self._table
-            if torch.equal(at, index) and torch.equal(of_models, models):
-                return table
-        samples = self._samples["train"]
-        table = torch.empty(len(models), len(index), dtype=torch.float64, device=self.device)
-        for rows, part, found in self._sample_losses(models, samples, index):
-            table[rows.unsqueeze(1), part] = found.double()
-        self._table = (models.clone(), index, table)
-        return table
-
-    @torch.no_grad()
-    def _posterior(self, focus: Focus, who: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        """The weights of the samples at given places, for some of the clients ``who`` in focus."""
-        samples = self._samples["train"]
-        count = len(focus.mixture.models)
-        require(
-            focus.component.shape == who.shape
-            and bool(((focus.component >= 0) & (focus.component < count)).all()),
-            f"component must name one of {count} models for each of {len(who)} clients",
+        who, samples = self._indices(clients), self._samples["train"]
+        return self._in_memory(
+            lambda: self._evaluation.shares(models, samples, who, *all_samples(samples, who))
         )
-        logs = self._log_weights(focus.mixture, who)
-        component = focus.component.to(self.device)
-        _, index = _spread(samples, who.unique())
-        table = torch.zeros(count, len(samples.x), dtype=torch.float64, device=self.device)
-        table[:, index] = self._loss_table(focus.mixture.models, index)
-
-        def weigh(block: Tensor, at: Tensor) -> Tensor:
-            posterior = (logs[block].T.unsqueeze(-1) - table[:, at]).softmax(0)  # [k, c, b]
-            own = component[block].view(1, -1, 1).expand(1, *at.shape)
-            return posterior.gather(0, own)[0].to(self._layout.dtype)
-
-        return weigh
-
-    def _log_weights(self, mixture: Mixture, who: Tensor) -> Tensor:
-        expected = (len(who), len(mixture.models))
-        require(
-            tuple(mixture.weights.shape) == expected,
-            f"{len(who)} clients and {len(mixture.models)} models need weights of shape "
-            f"{expected}, not {tuple(mixture.weights.shape)}",
-        )
-        return mixture.weights.to(self.device).double().log()
-
-    def _sample_losses(
-        self, models: Tensor, samples: Samples, index: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Losses [r, s] of models ``rows`` [r] on the samples ``index[part]`` [s], part by part."""
-        self._module.eval()
-        size = self._block(len(models), batch=1)
-
-        def one(state: State, x: Tensor, y: Tensor) -> Tensor:
-            return self._loss(functional_call(self._module, state, (x,)), y)
-
-        for rows in torch.arange(len(models), device=self.device).split(size):
-            state = self._layout.unstack(models[rows].to(self.device))
-            for part in torch.arange(len(index), device=self.device).split(self._pass(len(rows))):
-                x, y = samples.x[index[part]], samples.y[index[part]]
-                if len(rows) == 1:
-                    found = one({name: t[0] for name, t in state.items()}, x, y).unsqueeze(0)
-                else:
-                    found = torch.as_tensor(vmap(one, in_dims=(0, None, None))(state, x, y))
-                yield rows, part, found
 
     @torch.no_grad()
     def scores(
         self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
     ) -> Scores:
         """Loss and accuracy of each client's own row ``[c, P]``, or mixture, on its own data."""
-        if isinstance(models, Mixture):
-            return self._mixture_scores(models, clients, split)
-        who = self._check(models, clients)
         samples = self._split(split)
-        self._module.eval()
-        sums = torch.zeros(2, len(who), dtype=torch.float64, device=self.device)
-        classes = not samples.y.is_floating_point()
-
-        def one(state: State, x: Tensor, y: Tensor) -> Tensor:
-            return self._loss_and_right(functional_call(self._module, state, (x,)), y)
-
-        for block in self._blocks(_alone(who), samples.sizes[who]):
-            state = self._layout.unstack(models[block])
-            for x, y, inside in self._padded(who[block], split):
-                found = over_models(one, state, x, y)  # [c, 2, n]
-                sums[:, block] += (found * inside.unsqueeze(1)).double().sum(-1).T
-        n = samples.sizes[who]
-        loss, accuracy = sums / n
-        return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
+        if isinstance(models, Mixture):
+            mixture, who = models, self._indices(clients)
+            return self._in_memory(lambda: self._evaluation.mixture_scores(mixture, samples, who))
+        rows, who = models, self._check(models, clients)
+        return self._in_memory(lambda: self._evaluation.scores(rows, samples, who))
 
     @torch.no_grad()
     def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
@@ -342,93 +282,99 @@ class Simulation:
         bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in who.tolist()]
         return torch.stack(bases).to(self._layout.dtype)
 
-    def _mixture_scores(self, mixture: Mixture, clients: Sequence[int], split: Split) -> Scores:
-        who = self._indices(clients)
-        samples = self._split(split)
-        logs = self._log_weights(mixture, who)
-        owner, index = _spread(samples, who)
-        sums = torch.zeros(2, len(who), dtype=torch.float64, device=self.device)
-        classes = not samples.y.is_floating_point()
-        self._module.eval()
-        states = [self._layout.unstack(row.unsqueeze(0)) for row in mixture.models]
-        singles = [{name: t[0] for name, t in state.items()} for state in states]
-        for part in torch.arange(len(index), device=self.device).split(self._pass(1)):
-            x, y = samples.x[index[part]], samples.y[index[part]]
-            outputs = torch.stack([functional_call(self._module, s, (x,)) for s in singles])
-            outputs = outputs.double()
-            weights = logs[owner[part]].T.view(len(singles), -1, *[1] * (outputs.ndim - 2))
-            if classes:
-                mixed = (outputs.log_softmax(2) + weights).logsumexp(0)
-            else:
-                mixed = (outputs * weights.exp()).sum(0)
-            sums.index_add_(1, owner[part], self._loss_and_right(mixed, y).double())
-        n = samples.sizes[who]
-        loss, accuracy = sums / n
-        return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
+    def _chunks(
+        self, tasks: list[_Task], kept: dict[_Task, Kept], batch: Tensor, steps: int
+    ) -> Iterator[Tensor]:
+        """Places in ``tasks`` that are planned together: alike in batch and in kept steps."""
+        done = [kept[task].steps if task in kept else 0 for task in tasks]
+        alike = torch.tensor(done, device=batch.device)
+        kinds = torch.stack([alike, batch if self.traits.mixes_samples else alike], dim=1)
+        for kind in kinds.unique(dim=0):
+            places = (kinds == kind).all(1).nonzero().squeeze(1)
+            places = places[batch[places].argsort(stable=True)]
+            yield from places.split(max(1, _PLANNED // (steps * int(batch[places].max()))))
 
-    def _loss_and_right(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, and how much of it is right, 0 if not of classes: ``[2, n]``."""
-        losses = self._loss(outputs, y)
-        if y.is_floating_point():
-            return torch.stack([losses, torch.zeros_like(losses)])
-        right = (outputs.argmax(1) == y).to(losses.dtype)
-        return torch.stack([losses, right.flatten(1).mean(1) if right.ndim > 1 else right])
-
-    def _fit(
-        self,
-        starts: Tensor,
-        anchors: Tensor,
-        tasks: list[_Task],
-        batch: Tensor,
-        work: Work,
-        span: range,
-        key: Key,
-        tick: Tick,
-        weigh: Callable[[Tensor], Tensor] | None,
-    ) -> Tensor:
-        """Train one block of clients."""
-        samples = self._samples["train"]
-        who = torch.tensor([client for client, _ in tasks], device=self.device)
-        sizes, offsets = samples.sizes[who], samples.offsets[who]
-        widest = int(batch.max())
-        stream = streams(key, self._words[who])
-        index = batches(stream, sizes, widest, len(span))  # [c, steps, b]
+    def _plan(self, who: Tensor, batch: Tensor, work: Work, key: Key) -> Plan:
+        """What some clients take in each step of a round, alike whoever else is planned."""
+        samples, span = self._samples["train"], work.span(key.round)
+        sizes, widest = samples.sizes[who], int(batch.max())
+        index = batches(streams(key, self._words[who]), sizes, widest, len(span))  # [c, steps, b]
         if work.resample:
             boot = streams(Key(key.seed, f"{key.purpose}/resample"), self._words[who])
             drawn = integers(boot, int(sizes.max()), sizes)
             index = drawn.gather(1, index.flatten(1)).view(index.shape)
-        index = index + offsets.view(-1, 1, 1)
         inside = torch.arange(widest, device=self.device) < batch.unsqueeze(-1)
-        share = inside.to(starts.dtype) / batch.unsqueeze(-1)
+        share = inside.to(self._layout.dtype) / batch.unsqueeze(-1)
         change = streams(Key(key.seed, f"{key.purpose}/augment", key.round), self._words[who])
-        changes = bits(change, len(span))  # [c, steps]
+        on_cpu = self.device.type == "cpu"
+        return Plan(
+            (index + samples.offsets[who].view(-1, 1, 1)).transpose(0, 1),
+            share.expand(len(span), -1, -1),
+            bits(change, len(span)).T,
+            torch.tensor(
+                [work.rate(step) for step in span],
+                dtype=torch.float64 if on_cpu else torch.float32,
+                device=self.device,
+            ),
+        )
 
-        def take(step: int) -> tuple[Tensor, Tensor, Tensor]:
-            at = index[:, step]
-            weights = share if weigh is None else share * weigh(at)
-            return self._augment(samples.x[at], changes[:, step]), samples.y[at], weights
+    def _train(
+        self,
+        rows: Tensor,
+        starts: Tensor,
+        anchors: Tensor,
+        plan: Plan,
+        batch: list[int],
+        tasks: list[_Task],
+        kept: Mapping[_Task, Kept],
+        found: dict[_Task, Kept],
+        work: Work,
+        key: Key,
+        tick: Tick,
+    ) -> None:
+        """Train clients, block by block, into ``rows`` ``[c, P]``."""
 
-        kept = [self._kept.get(task) for task in tasks] if work.keep_state else [None]
-        with torch.random.fork_rng(enabled=not self.traits.batchable):
-            if not self.traits.batchable:
-                torch.manual_seed(int(stream[0]))
-            rows, state = train(
-                self._module,
-                self._layout,
-                self._loss,
-                starts,
-                work,
-                span,
-                take,
-                _together([k for k in kept if k is not None]),
-                tick,
-                anchors,
-            )
-        if state is not None:
-            for place, task in enumerate(tasks):
-                moments = {name: m[place] for name, m in state.moments.items()}
-                self._kept[task] = Kept(state.steps, moments)
-        return rows
+        def train() -> None:
+            size = self._block(len(tasks), max(batch))
+            jobs, blocks = [], [slice(a, a + size) for a in range(0, len(tasks), size)]
+            for block in blocks:
+                before = [kept[task] for task in tasks[block] if task in kept]
+                seed = None
+                if self.traits.random:
+                    own = streams(key, self._words[[client for client, _ in tasks[block]]])
+                    seed = int(own[0])
+                jobs.append(
+                    Job(
+                        starts[block], anchors[block],
+                        plan.block(block, self._width(max(batch[block]), max(batch))),
+                        _together(before) if work.keep_state else None, rows[block], seed,
+                    )
+                )  # fmt: skip
+            for block, state in zip(blocks, self._lanes.train(jobs, work, tick), strict=True):
+                for place, task in enumerate(tasks[block] if state is not None else []):
+                    assert state is not None
+                    moments = {name: m[place] for name, m in state.moments.items()}
+                    found[task] = Kept(state.steps, moments)
+
+        self._in_memory(train)
+
+    def _width(self, batch: int, widest: int) -> int:
+        """Samples of a block's step: some are padding, so that fewer widths have to be prepared."""
+        if self.traits.mixes_samples or self.device.type == "cpu":
+            return batch
+        return min(widest, -(-batch // 8) * 8)
+
+    def _in_memory(self, attempt: Callable[[], _T]) -> _T:
+        """Try again with smaller blocks for as long as the GPU's memory does not suffice."""
+        while True:
+            try:
+                return attempt()
+            except torch.OutOfMemoryError:
+                self._lanes.forget()
+                self._smaller *= 2
+                if not self._evaluation.shrink():
+                    raise
+            torch.cuda.empty_cache()
 
     def _kept_in(self, training: tuple[int, str], first: bool) -> dict[_Task, Kept]:
         """What clients keep from round to round of a training; two may go on side by side."""
@@ -438,18 +384,6 @@ class Simulation:
             del self._trainings[oldest]
         return self._trainings[training]
 
-    def _blocks(self, tasks: list[_Task], batch: Tensor) -> Iterator[Tensor]:
-        """Places in ``tasks`` that are worked on together: alike in batch and in kept steps."""
-        steps = torch.tensor(
-            [self._kept[task].steps if task in self._kept else 0 for task in tasks],
-            device=batch.device,
-        )
-        exact = torch.stack([steps, batch if self.traits.mixes_samples else steps], dim=1)
-        for kind in exact.unique(dim=0):
-            places = (exact == kind).all(1).nonzero().squeeze(1)
-            places = places[batch[places].argsort(stable=True)]
-            yield from places.split(self._block(len(places), int(batch[places].max())))
-
     def _block(self, count: int, batch: int) -> int:
         """How many clients are worked on at once."""
         if self._block_size is not None:
@@ -457,25 +391,10 @@ class Simulation:
         row = 4 * self._layout.length * self._layout.dtype.itemsize
         activations = batch * self.traits.activations * self._layout.dtype.itemsize
         if self.device.type == "cpu":
-            return max(1, _CACHE // (row + activations))
+            return max(1, min(-(-count // self._lanes.count), _CACHE // (row + activations)))
         free, _ = torch.cuda.mem_get_info(self.device)
-        return max(1, min(count, int(0.5 * free) // (row + 4 * activations)))
-
-    def _pass(self, models: int) -> int:
-        """How many samples go through ``models`` models at once."""
-        budget = _ACTIVATIONS * (1 if self.device.type == "cpu" else 16)
-        return max(1, budget // (self.traits.activations * models))
-
-    def _padded(self, who: Tensor, split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """All samples of some clients, ``[c, n, ...]`` at a time, and which of them are real."""
-        samples = self._samples[split]
-        sizes, offsets = samples.sizes[who], samples.offsets[who]
-        places = torch.arange(int(sizes.max()), device=self.device)
-        whole = self._module.training and self.traits.mixes_samples
-        for place in [places] if whole else places.split(self._pass(len(who))):
-            inside = place < sizes.unsqueeze(-1)
-            at = torch.minimum(place, sizes.unsqueeze(-1) - 1) + offsets.unsqueeze(-1)
-            yield samples.x[at], samples.y[at], inside.to(self._layout.dtype)
+        fit = int(0.5 * free) // (row + 4 * activations)
+        return max(1, min(count, fit) // self._smaller)
 
     def _split(self, split: Split) -> Samples:
         if split not in self._samples:
@@ -502,14 +421,10 @@ class Simulation:
 
     def _make(self, seed: int) -> nn.Module:
         if isinstance(self._model, nn.Module):
-            return _copy(self._model)
+            return deepcopy(self._model)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self._model()
-
-
-def _alone(who: Tensor) -> list[_Task]:
-    return [(client, 0) for client in who.tolist()]
 
 
 def _leading(rows: Tensor, rank: int) -> Tensor:
@@ -519,12 +434,6 @@ def _leading(rows: Tensor, rank: int) -> Tensor:
     gram = rows @ rows.T if wide else rows.T @ rows
     vectors: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -rank:].flip(1)
     return torch.as_tensor(torch.linalg.qr(rows.T @ vectors).Q) if wide else vectors
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    from copy import deepcopy
-
-    return deepcopy(module)
 
 
 def _device(name: str | torch.device) -> torch.device:
@@ -538,13 +447,11 @@ def _device(name: str | torch.device) -> torch.device:
     return device
 
 
-def _spread(samples: Samples, who: Tensor) -> tuple[Tensor, Tensor]:
-    """For every sample of some clients: whose it is (a place in ``who``), and where it lies."""
-    sizes = samples.sizes[who]
-    owner = torch.arange(len(who), device=who.device).repeat_interleave(sizes)
-    start = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    place = torch.arange(len(owner), device=who.device) - start
-    return owner, samples.offsets[who].repeat_interleave(sizes) + place
+def _run_of(places: Tensor) -> slice | Tensor:
+    """The same places as a slice, if they follow each other: that is a view, not a copy."""
+    first = int(places[0])
+    following = torch.equal(places - first, torch.arange(len(places), device=places.device))
+    return slice(first, first + len(places)) if following else places
 
 
 def _together(kept: list[Kept]) -> Kept | None:

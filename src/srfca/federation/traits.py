@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from srfca.errors import InputError, require
-from srfca.federation.local import counters_restored
 from srfca.federation.loss import Loss, cross_entropy
+from srfca.federation.network import counters_restored
 from srfca.models.rows import Layout
 
 _TRIED = 4
+_ALONE = (nn.modules.conv._ConvNd, nn.RNNBase)
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,17 @@ class Traits:
     """In training a sample's output depends on the others (BatchNorm): a batch is never padded."""
     updates_buffers: bool
     """Training writes to buffers, which gradients do not carry."""
+    random: bool
+    """In training the module draws random numbers (dropout)."""
+    convolves: bool
+    """It has convolutions or recurrent layers, which are no faster for several clients at once."""
     activations: int
     """Numbers that the layers put out for one sample: what a pass needs in memory."""
+
+    @property
+    def together(self) -> bool:
+        """Whether several clients go through one pass."""
+        return self.batchable and not self.convolves
 
 
 def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
@@ -43,6 +53,7 @@ def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
     with torch.no_grad(), torch.random.fork_rng(), counters_restored(module):
         outputs = _try(module, state, x)
         after = layout.stack({name: t.unsqueeze(0) for name, t in state.items()})
+        again = functional_call(module, state, (x,))
         fewer = functional_call(module, state, (x[:-1],))
         per_sample = _try_loss(loss, outputs, y)
         batchable, why_not = _batches(module, layout, loss, x, y, per_sample)
@@ -51,6 +62,8 @@ def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
         why_not=why_not,
         mixes_samples=_has_batch_norm(module) or not torch.allclose(outputs[:-1], fewer, rtol=1e-3),
         updates_buffers=not torch.equal(before, after),
+        random=not torch.allclose(outputs, again, rtol=1e-3),
+        convolves=any(isinstance(part, _ALONE) for part in module.modules()),
         activations=_activations(module, state, x[:2]),
     )
 

@@ -26,7 +26,7 @@ from srfca.clustering.threshold import (
 )
 from srfca.distances import Distance, Side, distance_named
 from srfca.errors import InputError, require, unknown
-from srfca.federation.base import Federation
+from srfca.federation.base import Federation, Sample
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.held_out import held_out_losses, interchangeable, transfer
 from srfca.methods.rounds import federated_training, local_training, weighted_mean
@@ -35,6 +35,8 @@ from srfca.random import Key
 
 STANDING = 64
 """Clients that stand for a cluster in a federation of many."""
+BLOCK = 4096
+"""Rows of clients that are taken at once where there are many."""
 ALIKE = 0.5
 """Transfer from which clients among whom no groups are seen are called alike."""
 
@@ -73,6 +75,8 @@ class SRFCA(Method):
             as they were: more of it would train the same models again.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
             a function of two sides.
+        samples: The distances take losses on at most so many of each client's training samples,
+            drawn by the seed; None is all of them.
         metric: What the threshold is for: ``distance``, ``profile`` (the distance between two
             clients' denoised profiles of distances), or ``auto``: the first for a number, whichever
             shows groups best for ``auto``.
@@ -106,6 +110,7 @@ class SRFCA(Method):
     min_size: int = 2
     refine_steps: int = 2
     distance: str | Distance = "cross_loss"
+    samples: int | None = 256
     metric: str = "auto"
     graph: str = "correlation"
     all_pairs: int = 1000
@@ -132,6 +137,10 @@ class SRFCA(Method):
             self.refine_steps >= 0, f"refine_steps must not be negative, but is {self.refine_steps}"
         )
         distance_named(self.distance)
+        require(
+            self.samples is None or self.samples >= 1,
+            f"samples must be at least 1, or None for all of them, not {self.samples}",
+        )
         if self.metric not in METRICS:
             raise unknown("metric", self.metric, METRICS)
         if self.graph not in GRAPH_CLUSTERINGS:
@@ -153,6 +162,10 @@ class SRFCA(Method):
         """ONE_SHOT, every REFINE, and the last training."""
         return 1 + max(self.refine_steps, 1) + self.final_steps / self.work.steps
 
+    def sample(self, seed: int) -> Sample | None:
+        """What losses are measured on."""
+        return None if self.samples is None else Sample(self.samples, seed)
+
     def solve(self, run: Run) -> Answer:
         """Find the clusters and their models."""
         clusters = sr_fca(self, run)
@@ -165,10 +178,11 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
     m, steps = len(federation.clients), options.work.steps
     check_federation(options, federation)
     w0 = federation.initial(seed)
+    sample = options.sample(seed)
 
     with run.stage("ONE_SHOT", m * steps) as tick:
         w = local_training(federation, w0, options.work, Key(seed, "one_shot"), tick)
-        own = Side.clients(federation, w)
+        own = Side.clients(federation, w, sample)
         partition, choice, distances = one_shot(options, own, w0, seed)
     run.record("ONE_SHOT", partition, w, distances, choice_notes(choice))
 
@@ -182,7 +196,7 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
                 with run.stage(f"RESAMPLE {r}", m * steps) as tick:
                     again = replace(options.work, resample=True)
                     w = local_training(federation, w0, again, Key(seed, f"resample {r}"), tick)
-                    own = Side.clients(federation, w)
+                    own = Side.clients(federation, w, sample)
             before, clusters = clusters, refine(options, own, w0, clusters, choice, r, run)
             if clusters.partition == before.partition and not options.resample:
                 break
@@ -250,7 +264,9 @@ def threshold_clusters(
     if len(own.models) > options.all_pairs:
 
         def between(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-            return distance(own.take(some), own.take(others))
+            blocks = np.split(others, range(BLOCK, len(others), BLOCK))
+            mine = own.take(some)
+            return np.concatenate([distance(mine, own.take(block)) for block in blocks], axis=1)
 
         return *lazy_clusters(between, len(own.models), *given), None
     distances = distance(own, own)
@@ -305,18 +321,20 @@ def recluster(options: SRFCA, own: Side, clusters: Clusters) -> Clusters:
     With ``threshold="auto"`` a client stays where it is if it would do worse, on its held-out data,
     with the nearest cluster's model: distances of poor local models mislead (docs/sr_fca.md).
     """
-    theirs = standing(options, own.federation, clusters)
+    theirs = standing(options, own.federation, clusters, own.sample)
     labels = distance_named(options.distance)(own, theirs).argmin(axis=1)
     if options.threshold == "auto":
         labels = unless_worse(held_out_losses(own.federation, clusters.models), clusters, labels)
     return Clusters.of(labels, clusters.models)
 
 
-def standing(options: SRFCA, federation: Federation, clusters: Clusters) -> Side:
+def standing(
+    options: SRFCA, federation: Federation, clusters: Clusters, sample: Sample | None
+) -> Side:
     """The clusters with the clients that stand for them: all, or ``STANDING`` of each if many."""
     many = len(clusters.partition) > options.all_pairs
     most = STANDING if many else None
-    return Side.clusters(federation, clusters.models, clusters.partition, most)
+    return Side.clusters(federation, clusters.models, clusters.partition, most, sample)
 
 
 def unless_worse(losses: np.ndarray, clusters: Clusters, labels: np.ndarray) -> np.ndarray:
@@ -342,7 +360,7 @@ def merge(
         losses = held_out_losses(federation, clusters.models)
         graph = threshold_graph(~interchangeable(losses, before), 0)
     else:
-        side = standing(options, federation, clusters)
+        side = standing(options, federation, clusters, options.sample(seed))
         graph = threshold_graph(distance_named(options.distance)(side, side), float(threshold))
     joined = cluster_graph(graph, options.graph, seed)
     labels = np.where(before.labels >= 0, joined.labels[before.labels], -1)
@@ -359,7 +377,7 @@ def place(options: SRFCA, own: Side, clusters: Clusters, run: Run) -> Clusters:
     labels = clusters.partition.labels
     if (labels >= 0).all():
         return clusters
-    theirs = standing(options, own.federation, clusters)
+    theirs = standing(options, own.federation, clusters, own.sample)
     nearest = distance_named(options.distance)(own, theirs).argmin(axis=1)
     clusters = Clusters.of(np.where(labels < 0, nearest, labels), clusters.models)
     run.record("PLACE", clusters.partition, clusters.client_models)

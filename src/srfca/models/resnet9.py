@@ -49,8 +49,7 @@ class ResNet9:
             self._convolution(4 * w, 8 * w),
             nn.MaxPool2d(2),
             self._residual(8 * w),
-            nn.AdaptiveMaxPool2d(1),
-            nn.Flatten(),
+            GlobalMax(),
             nn.Linear(8 * w, self.classes),
         )
 
@@ -66,6 +65,14 @@ class ResNet9:
             else nn.GroupNorm(max(1, gcd(outputs, 2 * _GROUPS) // 2), outputs)
         )
         return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, nn.ReLU())
+
+
+class GlobalMax(nn.Module):
+    """The largest value of each channel; faster on a GPU than a pooling layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[n, channels]`` from ``[n, channels, h, w]``."""
+        return x.amax((2, 3))
 
 
 class Residual(nn.Module):
