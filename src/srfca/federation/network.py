@@ -95,7 +95,7 @@ class Network:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             outputs = functional_call(self.module, state, (x,))
-        return outputs.to(self.layout.dtype)
+        return torch.as_tensor(outputs, dtype=self.layout.dtype)
 
 
 def _over_models(one: Callable[..., Tensor], state: State, *samples: Tensor) -> Tensor:
