@@ -23,7 +23,6 @@ from srfca import SRFCA, Global, Local, Partition, Simulation, Work
 from srfca.aggregation import trimmed_mean
 from srfca.distances import Side
 from srfca.experiments import config, runner
-from srfca.federation import simulation as engine
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, silent
 from srfca.methods.rounds import local_training
 from srfca.methods.run import Run
@@ -146,7 +145,7 @@ def test_7_a_loss_is_a_mean_over_samples_whatever_the_batch(
     clients = federation()
     w = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
     whole = clients.losses(w, range(12))
-    monkeypatch.setattr(engine, "_ACTIVATIONS", 40)
+    monkeypatch.setattr(clients._evaluation, "_outputs", 40)
     torch.testing.assert_close(clients.losses(w, range(12)), whole)
     x, y = clients._samples["train"].of(7)
     by_hand = ((x @ w[1, :4] + w[1, 4] - y) ** 2).mean()

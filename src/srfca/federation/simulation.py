@@ -112,7 +112,8 @@ class Simulation:
         self._lanes = Lanes(
             self._network, train, change, alone=not together, random=self.traits.random
         )
-        self._block_size = block_size if together else 1
+        alone = 1 if block_size is None and not together else block_size
+        self._block_size = alone if self.traits.batchable else 1
         self._smaller = 1
         self._words = client_words(data.clients).to(self.device)
         self._trainings: dict[tuple[int, str], dict[_Task, Kept]] = {}
