@@ -52,21 +52,13 @@ class Dense(Network):
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Losses ``[c, b]`` of c models in training, each on its own samples ``[c, b, ...]``."""
         outputs = self.outputs(state, x)
-        return self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(outputs.shape[:2])
+        return self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Losses ``[k, n]`` of k models on the same samples, the first layers in one product."""
-        first, *rest = self.layers
-        weight = state[first.weight]  # [k, out, in]
-        count, width, _ = weight.shape
-        out = x.flatten(1) @ weight.flatten(0, 1).T  # [n, k * out]
-        if first.bias is not None:
-            out += state[first.bias].flatten()
-        out = _activate(out, first).view(-1, count, width).transpose(0, 1)
-        for layer in rest:
-            out = _apply(state, layer, out)
-        targets = y.expand(count, *y.shape).flatten(0, 1)
-        return self.loss(out.reshape(-1, out.shape[-1]), targets).view(count, -1)
+        """Losses ``[k, n]`` of k models on the same samples: equal models have equal losses."""
+        count = len(state[self.layers[0].weight])
+        x = x.flatten(1)
+        return self.losses(state, x.expand(count, *x.shape), y.expand(count, *y.shape))
 
     @torch.no_grad()
     def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
