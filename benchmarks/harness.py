@@ -1,8 +1,8 @@
 """A race: contestants take turns on one machine, each in a process and an environment of its own.
 
-A process serves one or several contestants. It gets ready, then waits for orders; it works only when
-it is told to, and answers with the seconds it took. So one contestant runs at a time, all meet the
-same moods of the machine, and medians can be compared.
+A process serves one or several contestants. It gets ready, then waits for orders; it works only
+when it is told to, and answers with the seconds it took. So one contestant runs at a time, all meet
+the same moods of the machine, and medians can be compared.
 """
 
 from __future__ import annotations
@@ -146,12 +146,19 @@ def race(
                 if log:
                     kind = f"run {turn - warm_up + 1}" if turn >= warm_up else "warm-up"
                     print(f"  {kind:8} {name:44} {taken:9.3f} s", file=sys.stderr, flush=True)
+    _require_agreement(checks)
     return [Times(name, tuple(taken), checks[name]) for name, taken in seconds.items()]
 
 
-def _rotated(
-    items: list[tuple[str, Server]], by: int
-) -> Iterator[tuple[str, Server]]:
+def _require_agreement(checks: Mapping[str, float | None]) -> None:
+    """Refuse a race in which somebody did other work than the rest."""
+    told = {name: check for name, check in checks.items() if check is not None}
+    low, high = min(told.values()), max(told.values())
+    if high - low > 1e-3 * abs(high):
+        raise RuntimeError(f"the contestants do not agree: {told}")
+
+
+def _rotated(items: list[tuple[str, Server]], by: int) -> Iterator[tuple[str, Server]]:
     """All items, another one first each time."""
     by %= len(items)
     yield from items[by:] + items[:by]

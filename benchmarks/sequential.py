@@ -27,6 +27,7 @@ class Sequential:
     """What the clients hold, and how they train.
 
     Args:
+        clients: Their ids, by which their batches are drawn.
         x: Of each client, ``[n, ...]``.
         y: Of each client, ``[n]``.
         module: Holds w0.
@@ -37,6 +38,7 @@ class Sequential:
         min_size: t.
     """
 
+    clients: tuple[str, ...]
     x: list[Tensor]
     y: list[Tensor]
     module: nn.Module
@@ -105,10 +107,9 @@ class Sequential:
 
     def batches(self, key: Key, steps: int) -> Tensor:
         """The samples that clients take, ``[m, steps, b]``: those that srfca takes."""
-        names = [str(client) for client in range(len(self.x))]
         sizes = torch.tensor([len(y) for y in self.y])
         assert self.work.batch_size is not None
-        return batches(streams(key, client_words(names)), sizes, self.work.batch_size, steps)
+        return batches(streams(key, client_words(self.clients)), sizes, self.work.batch_size, steps)
 
     def fit(self, start: Tensor, client: int, index: Tensor) -> Tensor:
         """One client trains from a row, one step for each row of ``index``."""

@@ -6,7 +6,7 @@ Needs torch alone, so that every environment draws the very same data and w0.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -51,7 +51,7 @@ def setting() -> Setting:
 
 
 def clients(sizes: Setting, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """x ``[m, n, 784]`` and y ``[m, n]``: ten patterns and noise, turned by a quarter per group."""
+    """Ten patterns and noise, turned by a quarter per group: x ``[m, n, 784]``, y ``[m, n]``."""
     g = torch.Generator().manual_seed(seed)
     patterns = torch.randn(10, 28, 28, generator=g)
     turned = torch.stack([torch.rot90(patterns, turn, (1, 2)) for turn in range(GROUPS)]).flatten(2)
@@ -65,9 +65,7 @@ def mlp(hidden: int, seed: int = 0) -> nn.Sequential:
     """The paper's MLP, with a start that the seed decides."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)
-        )
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
 def row(module: nn.Module) -> Tensor:
@@ -82,7 +80,7 @@ def training_flops(sizes: Setting, steps: int) -> float:
 
 
 @contextmanager
-def threads(count: int):  # noqa: ANN201
+def threads(count: int) -> Iterator[None]:
     """So many threads inside torch's operations."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -108,7 +106,7 @@ def best_threads(work: Callable[[], object]) -> int:
 
 
 def round_batches(sizes: Setting) -> Tensor:
-    """Which samples clients take in the first round of srfca, ``[m, steps, b]``: so do the others."""
+    """Which samples clients take in the first round of srfca, and of all: ``[m, steps, b]``."""
     from srfca.random import Key, batches, client_words, streams
 
     names = [str(client) for client in range(sizes.clients)]

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from harness import Contestant, serve
 from sequential import Sequential
-from setting import Setting, mlp, setting, threads
+from setting import Setting, best_threads, row, setting, threads
 
-from srfca import SRFCA, ClientData, InputError, Simulation, Work, data
-from srfca.models import mlp as dense
+from srfca import SRFCA, ClientData, InputError, Simulation, Work, data, models
+from srfca.random import Key
 
 SEED = 0
 
@@ -36,12 +36,13 @@ def federation(sizes: Setting) -> tuple[ClientData, int, Work, float]:
 def contestants(sizes: Setting) -> dict[str, Contestant]:
     """Both, with the same batches; each tells the norm of its models."""
     clients, inputs, work, threshold = federation(sizes)
-    module = deepcopy(dense(inputs, sizes.hidden, 10)())
-    simulation = Simulation(clients, module, device="cpu", validation=0.0)
+    module = models.mlp(inputs, sizes.hidden, 10)()
+    w0 = deepcopy(module.state_dict())
+    simulation = Simulation(clients, deepcopy(module), device="cpu", validation=0.0)
     method = SRFCA(work=work, threshold=threshold, refine_steps=1)
     samples = [clients.train.of(client) for client in range(len(clients.clients))]
     sequential = Sequential(
-        [x.float() for x, _ in samples], [y for _, y in samples], module, work, threshold
+        clients.clients, [x for x, _ in samples], [y for _, y in samples], module, work, threshold
     )
     found: dict[str, np.ndarray] = {}
 
@@ -56,12 +57,15 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         result = method.fit(simulation, SEED)
         return compare("srfca", result.labels, result.models)
 
+    index = sequential.batches(Key(0, "threads"), steps=50)[0]
+    count = best_threads(lambda: sequential.fit(row(module), 0, index))
+
     def one_by_one() -> float:
         module.load_state_dict(w0)
-        partition, models = sequential.sr_fca(SEED)
+        with threads(count):
+            partition, models = sequential.sr_fca(SEED)
         return compare("sequential", partition.labels, models)
 
-    w0 = deepcopy(module.state_dict())
     return {"srfca": srfca, "sequential, pair by pair": one_by_one}
 
 
