@@ -20,17 +20,12 @@ from time import perf_counter
 from types import TracebackType
 
 HERE = Path(__file__).parent
+MARK = "answer: "
+"""What tells an answer from whatever else a process prints."""
 
 
 class Orders:
-    """The served side: orders come by standard input, answers go by standard output.
-
-    Whatever else is printed goes to standard error.
-    """
-
-    def __init__(self) -> None:
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
+    """The served side: orders come by standard input, answers go by standard output."""
 
     def ready(self, names: Sequence[str]) -> None:
         """Say which contestants are here."""
@@ -45,8 +40,8 @@ class Orders:
         self._say({"seconds": seconds, "check": check})
 
     def _say(self, content: object) -> None:
-        self._answers.write(json.dumps(content) + "\n")
-        self._answers.flush()
+        sys.stdout.write(f"\n{MARK}{json.dumps(content)}\n")
+        sys.stdout.flush()
 
 
 Contestant = Callable[[], float | None]
@@ -107,10 +102,12 @@ class Server:
 
     def _hear(self) -> dict:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{' '.join(self.command)} ended with {self._process.wait()}")
-        return json.loads(line)
+        for line in self._process.stdout:
+            if line.startswith(MARK):
+                return json.loads(line.removeprefix(MARK))
+            if line.strip():
+                print(line, end="", file=sys.stderr)
+        raise RuntimeError(f"{' '.join(self.command)} ended with {self._process.wait()}")
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ def federation(sizes: Setting) -> tuple[ClientData, int, Work, float]:
             return data.rotated_mnist(clients=sizes.clients), 784, work, 1.5
         except InputError as error:
             print(f"rotated digits, for want of MNIST: {error}", file=sys.stderr)
-    work = Work(steps=60, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
-    return data.rotated_digits(clients=16 if sizes.quick else 40), 64, work, 2.0
+    steps = 30 if sizes.quick else 60
+    work = Work(steps=steps, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
+    return data.rotated_digits(clients=12 if sizes.quick else 40), 64, work, 2.0
 
 
 def contestants(sizes: Setting) -> dict[str, Contestant]:
