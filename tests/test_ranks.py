@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from math import isnan
 
 import numpy as np
@@ -104,3 +105,15 @@ def test_torch_elsewhere_does_the_same(rows: Tensor, block: int, data: st.DataOb
     torch.testing.assert_close(
         found.double(), by_hand(rows, low, high), equal_nan=True, rtol=1e-5, atol=1e-4
     )
+
+
+def test_memory_is_that_of_some_blocks() -> None:
+    rows = torch.zeros(100, 200_000)
+    tracemalloc.start()
+    try:
+        rank_mean(rows, 10, 90)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    block = ranks._CPU_BLOCK * rows.element_size()
+    assert block / 2 < peak < 3 * block * torch.get_num_threads()
