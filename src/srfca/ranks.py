@@ -2,7 +2,7 @@
 
 On a CPU a block of coordinates is transposed, so that the J values of one lie side by side, and
 sorted in the cache by numpy, whose sort of short runs is vectorised: for J = 100 a full sort is
-faster there than a selection (``benchmarks/trimmed_mean.py``). Blocks go to as many threads as
+faster there than a selection (``benchmarks/ranks.py``). Blocks go to as many threads as
 torch uses. Elsewhere torch sorts, block by block. No coordinate sees another, so the answer has the
 same bits whatever the blocks.
 """
