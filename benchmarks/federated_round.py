@@ -16,6 +16,7 @@ from setting import (
     best_threads,
     clients,
     mlp,
+    named,
     round_batches,
     row,
     setting,
@@ -67,7 +68,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         with threads(count):
             return float((loop(sizes.clients) - w0).norm())
 
-    return {"srfca": srfca, "plain loop": plain}
+    return {"srfca": srfca, f"plain loop, {named(count)}": plain}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,17 @@ from copy import deepcopy
 import torch
 from harness import Contestant, serve
 from plain import Optimizer, train
-from setting import Setting, best_threads, clients, mlp, row, setting, threads, training_flops
+from setting import (
+    Setting,
+    best_threads,
+    clients,
+    mlp,
+    named,
+    row,
+    setting,
+    threads,
+    training_flops,
+)
 from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional
@@ -48,14 +58,14 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
             rows.append(row(module))
         return torch.stack(rows)
 
-    def plain(**options: bool) -> Contestant:
+    def plain(name: str, **options: bool) -> tuple[str, Contestant]:
         count = best_threads(lambda: loop(torch.optim.Adam, 2, **options))
 
         def run() -> float:
             with threads(count):
                 return check(loop(torch.optim.Adam, sizes.clients, **options))
 
-        return run
+        return f"{name}, {named(count)}", run
 
     def all_at_once() -> float:
         base = mlp(sizes.hidden)
@@ -85,10 +95,10 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         for _ in range(products):
             torch.mm(left, right, out=out)
 
+    plain_loops = dict([plain("plain loop"), plain("plain loop, fused Adam", fused=True)])
     return {
         "srfca": srfca,
-        "plain loop": plain(),
-        "plain loop, fused Adam": plain(fused=True),
+        **plain_loops,
         "torch.func.vmap, all clients": all_at_once,
         "matrix-multiply limit": limit,
     }

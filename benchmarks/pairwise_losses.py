@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from harness import Contestant, serve
 from plain import loss
-from setting import Setting, best_threads, clients, mlp, setting, threads
+from setting import Setting, best_threads, clients, mlp, named, setting, threads
 from torch.nn.utils import vector_to_parameters
 
 from srfca import ClientData, Partition, Simulation, Work
@@ -63,7 +63,11 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     def clusters(distances: np.ndarray) -> float:
         return cluster_graph(threshold_graph(distances, limit), "correlation", 0).num_clusters
 
-    return {"srfca": all_pairs, "srfca, lazy pivots": lazy, "plain loop": plain}
+    return {
+        "srfca": all_pairs,
+        "srfca, lazy pivots": lazy,
+        f"plain loop, {named(count)}": plain,
+    }
 
 
 def between_groups(distances: np.ndarray) -> float:

@@ -90,6 +90,11 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def named(count: int) -> str:
+    """So many threads, in words."""
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
 def best_threads(work: Callable[[], object]) -> int:
     """One thread, or torch's own number: whichever does the work faster."""
     taken = {}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from harness import Contestant, serve
 from sequential import Sequential
-from setting import Setting, best_threads, row, setting, threads
+from setting import Setting, best_threads, named, row, setting, threads
 
 from srfca import SRFCA, ClientData, InputError, Simulation, Work, data, models
 from srfca.random import Key
@@ -67,7 +67,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
             partition, models = sequential.sr_fca(SEED)
         return compare("sequential", partition.labels, models)
 
-    return {"srfca": srfca, "sequential, pair by pair": one_by_one}
+    return {"srfca": srfca, f"sequential, pair by pair, {named(count)}": one_by_one}
 
 
 if __name__ == "__main__":
