@@ -1,6 +1,6 @@
 """Local training of 100 clients, MLP 784-200-10, batch 50, Adam: no client waits for another.
 
-python benchmarks/local_training.py --alone     # this benchmark alone; --quick for a tiny one
+python benchmarks/run.py --only local_training
 """
 
 from __future__ import annotations

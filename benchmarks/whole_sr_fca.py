@@ -19,24 +19,25 @@ from srfca import SRFCA, ClientData, InputError, Simulation, Work, data, models
 from srfca.random import Key
 
 SEED = 0
+DIGITS = ", rotated digits in the place of MNIST"
 
 
-def federation(sizes: Setting) -> tuple[ClientData, int, Work, float]:
-    """Clients, inputs, how they train, and a lambda that lies between the groups."""
+def federation(sizes: Setting) -> tuple[ClientData, int, Work, float, str]:
+    """Clients, inputs, how they train, a lambda that lies between the groups, what to say of it."""
     if not sizes.quick:
         work = Work(steps=250, local_steps=5, batch_size=50, optimizer="adam", lr=0.001)
         try:
-            return data.rotated_mnist(clients=sizes.clients), 784, work, 1.5
+            return data.rotated_mnist(clients=sizes.clients), 784, work, 1.5, ""
         except InputError as error:
             print(f"rotated digits, for want of MNIST: {error}", file=sys.stderr)
     steps = 30 if sizes.quick else 60
     work = Work(steps=steps, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
-    return data.rotated_digits(clients=12 if sizes.quick else 40), 64, work, 2.0
+    return data.rotated_digits(clients=12 if sizes.quick else 40), 64, work, 2.0, DIGITS
 
 
 def contestants(sizes: Setting) -> dict[str, Contestant]:
     """Both, with the same batches; each tells the norm of its models."""
-    clients, inputs, work, threshold = federation(sizes)
+    clients, inputs, work, threshold, said = federation(sizes)
     module = models.mlp(inputs, sizes.hidden, 10)()
     w0 = deepcopy(module.state_dict())
     simulation = Simulation(clients, deepcopy(module), device="cpu", validation=0.0)
@@ -67,7 +68,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
             partition, models = sequential.sr_fca(SEED)
         return compare("sequential", partition.labels, models)
 
-    return {"srfca": srfca, f"sequential, pair by pair, {named(count)}": one_by_one}
+    return {"srfca": srfca, f"sequential, pair by pair, {named(count)}{said}": one_by_one}
 
 
 if __name__ == "__main__":
