@@ -1,11 +1,12 @@
 # make demo and make test do all of their own set-up in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check bench clean
 
 demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
@@ -22,8 +23,11 @@ types: .venv/installed-dev
 
 check: lint types test  ## what CI runs
 
+bench: .venv/installed benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
+	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -32,10 +36,16 @@ clean:
 
 # torch comes first and pinned: whatever asks for it later then takes what is there.
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --constraint constraints.txt torch
-	$(PIP) --constraint constraints.txt --editable .
+	$(PIP) torch
+	$(PIP) --editable .
 	@touch $@
 
 .venv/installed-dev: .venv/installed
-	$(PIP) --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+benchmarks/.venv/%/installed: benchmarks/requirements-%.txt constraints.txt | .venv/bin/python
+	$(PYTHON) -m venv benchmarks/.venv/$*
+	benchmarks/.venv/$*/bin/python $(INSTALL) torch
+	benchmarks/.venv/$*/bin/python $(INSTALL) --requirement $<
 	@touch $@

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from srfca.clustering import Partition
-from srfca.distances import Side, cosine, cross_loss, distance_named, lq, one_sided_loss
+from srfca.distances import Side, cosine, cross_loss, distance_named, lq, norms, one_sided_loss
 from srfca.errors import InputError
 from srfca.federation import Simulation
 from srfca.models import mlp
@@ -60,6 +60,15 @@ def test_cross_loss_is_its_definition(federation: Simulation, loop: LoopFederati
     np.testing.assert_allclose(cross_loss(theirs, theirs), between_clusters, rtol=1e-9)
     one_sided = [[loss(omega[c], i) for c in range(2)] for i in range(4)]
     np.testing.assert_allclose(one_sided_loss(own, theirs), one_sided, rtol=1e-9)
+
+
+@pytest.mark.parametrize("q", [1, 1.5, 2, 3, float("inf")])
+@pytest.mark.parametrize("block", [1, 7, 50, None])
+def test_norms_by_blocks_of_coordinates(q: float, block: int | None) -> None:
+    g = torch.Generator().manual_seed(0)
+    a, b = torch.randn(30, 50, generator=g), torch.randn(4, 50, generator=g)
+    expected = (a.double().unsqueeze(1) - b.double()).norm(p=q, dim=-1)
+    torch.testing.assert_close(norms(a, b, q, block), expected)
 
 
 @pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 3.0, float("inf")])

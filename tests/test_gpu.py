@@ -10,6 +10,7 @@ from srfca import SRFCA, Simulation, Work
 from srfca.federation.augment import cifar
 from srfca.models import linear
 from srfca.random import Key, batches, client_words, streams
+from srfca.ranks import rank_mean
 from tests import examples
 from tests.test_simulation import CASES, WORKS
 
@@ -67,3 +68,21 @@ def test_a_result_from_a_gpu_is_saved_and_assigns(tmp_path: object) -> None:
     result = SRFCA(work=work).fit(federation)
     result.save(str(tmp_path))
     assert result.assign(federation).labels.tolist() == result.labels.tolist()
+
+
+@pytest.mark.parametrize(("count", "length"), [(1, 5), (7, 33), (100, 4099), (300, 1000)])
+def test_ranks_are_those_of_the_cpu(count: int, length: int) -> None:
+    g = torch.Generator().manual_seed(0)
+    rows = torch.randn(count, length, generator=g)
+    rows[torch.rand(rows.shape, generator=g) < 0.05] = torch.nan
+    rows[torch.rand(rows.shape, generator=g) < 0.2] = 0.0
+    low, high = count // 4, count - count // 4
+    expected = rank_mean(rows, low, high)
+    found = rank_mean(rows.cuda(), low, high)
+    torch.testing.assert_close(found.cpu(), expected, equal_nan=True)
+    blocks = rank_mean(rows.cuda(), low, high, block=17)
+    assert torch.equal(blocks.view(torch.int32), found.view(torch.int32))
+    kernel = pytest.importorskip("srfca.ranks_triton")
+    torch.testing.assert_close(
+        kernel.rank_mean(rows.cuda(), low, high).cpu(), expected, equal_nan=True
+    )

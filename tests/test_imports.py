@@ -14,7 +14,7 @@ import srfca
 PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
     {"_version", "errors"},
-    {"files", "random"},
+    {"files", "random", "ranks", "ranks_triton"},
     {"clustering"},
     {"data", "models", "aggregation"},
     {"federation"},

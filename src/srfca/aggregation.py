@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from srfca.errors import require
+from srfca.ranks import rank_mean
 
 
 def mean(rows: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -39,9 +40,7 @@ def trimmed_mean(rows: Tensor, beta: float) -> Tensor:
     """
     _check(rows)
     dropped = trim_count(len(rows), beta)
-    if dropped == 0:
-        return rows.mean(0)
-    return rows.sort(0).values[dropped : len(rows) - dropped].mean(0)
+    return rank_mean(rows, dropped, len(rows) - dropped) if dropped else rows.mean(0)
 
 
 def trim_count(count: int, beta: float) -> int:
@@ -57,8 +56,7 @@ def trim_count(count: int, beta: float) -> int:
 def median(rows: Tensor) -> Tensor:
     """Coordinate-wise median; the mean of the middle two when J is even."""
     _check(rows)
-    ranked = rows.sort(0).values
-    return (ranked[(len(rows) - 1) // 2] + ranked[len(rows) // 2]) / 2
+    return rank_mean(rows, (len(rows) - 1) // 2, len(rows) // 2 + 1)
 
 
 def geometric_median(rows: Tensor, tolerance: float = 1e-7, iterations: int = 1000) -> Tensor:

@@ -22,6 +22,9 @@ from srfca.random import Key, client_words, streams
 
 Indices = NDArray[np.int64]
 
+_BLOCK = 2**23
+"""Numbers of two sets of models whose differences are taken at once."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -95,9 +98,24 @@ def lq(q: float) -> Distance:
     require(q >= 1, f"l_q needs q >= 1, not {q}")
 
     def distance(a: Side, b: Side) -> np.ndarray:
-        return torch.cdist(a.models.double(), b.models.double(), p=q).cpu().numpy()
+        return norms(a.models, b.models, q).cpu().numpy()
 
     return distance
+
+
+def norms(a: Tensor, b: Tensor, q: float, block: int | None = None) -> Tensor:
+    """The l_q norms ``[k, l]`` of the differences of rows ``[k, P]`` and ``[l, P]``, in float64.
+
+    ``block`` coordinates at a time: the rows are never copied whole.
+    """
+    block = block or max(1, _BLOCK // (len(a) + len(b)))
+    parts = (
+        torch.cdist(u.double(), v.double(), p=q)
+        for u, v in zip(a.split(block, 1), b.split(block, 1), strict=True)
+    )
+    if q == torch.inf:
+        return reduce(torch.maximum, parts)
+    return reduce(torch.add, (part**q for part in parts)) ** (1 / q)
 
 
 def cosine(a: Side, b: Side) -> np.ndarray:

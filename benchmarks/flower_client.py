@@ -1,0 +1,38 @@
+"""The client of ``round_flower.py``, which Flower's actors import."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from plain import train
+from setting import FULL, QUICK, ROUND_LR, mlp, round_samples
+from torch import Tensor
+
+client = ClientApp()
+
+
+@cache
+def data(quick: bool) -> tuple[Tensor, Tensor]:
+    """What all clients take in a round, once in every process, each of which has one core."""
+    torch.set_num_threads(1)
+    return round_samples(QUICK if quick else FULL)
+
+
+@client.train()
+def train_client(message: Message, context: Context) -> Message:
+    """The local steps of one client."""
+    quick = bool(message.content["config"]["quick"])
+    x, y = (part[int(context.node_config["partition-id"])] for part in data(quick))
+    module = mlp((QUICK if quick else FULL).hidden)
+    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    train(module, torch.optim.SGD(module.parameters(), lr=ROUND_LR), x, y)
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(module.state_dict()),
+            "metrics": MetricRecord({"num-examples": y.numel()}),
+        }
+    )
+    return Message(content=content, reply_to=message)
