@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -176,10 +177,15 @@ def aggregation(card: Card) -> Iterator[Row]:
 
 
 def whole(
-    card: Card, name: str, target: float, turned: Callable[[], Simulation], runs: int
+    card: Card,
+    name: str,
+    target: float,
+    turned: Callable[[], Simulation],
+    runs: int,
+    settings: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Whole SR-FCA as a preset has it, from data on the device to the result."""
-    experiment, what = config.load(name), name
+    experiment, what = config.load(name).set(settings), name
     try:
         if card.quick:
             raise InputError("a tiny setting")
@@ -238,9 +244,10 @@ def steps_of(
     batch: int,
     flops: float,
     target: float | None = None,
+    **options: Any,
 ) -> Row:
     """A step of all clients with a model that is not dense, with Adam."""
-    federation = Simulation(data, module, device=card.device, validation=0.0)
+    federation = Simulation(data, module, device=card.device, validation=0.0, **options)
     count, steps = len(data.clients), 2 if card.quick else 20
     starts = federation.initial(0).repeat(count, 1)
     work = Work(steps=steps, local_steps=steps, batch_size=batch, optimizer="adam", lr=0.001)
@@ -260,7 +267,12 @@ def resnet9(card: Card) -> Iterator[Row]:
     data = random_clients(count, samples, (3, 32, 32), 0)
     module = models.ResNet9(width=width)()
     flops = step_flops(module, data.train.x[:batch])
-    yield steps_of(card, "ResNet9", data, module, batch, flops, 0.027)
+    ways: list[dict[str, Any]] = [{"precision": "bf16"}]
+    if card.device.type == "cuda":
+        ways = [{}, *ways, {"precision": "bf16", "compile": True}]
+    for way in ways:
+        what = ", ".join(["ResNet9", *(f"{name}={value}" for name, value in way.items())])
+        yield steps_of(card, what, data, module, batch, flops, 0.027, **way)
 
 
 def lstm(card: Card) -> Iterator[Row]:
@@ -280,7 +292,9 @@ def cifar(card: Card) -> Iterator[Row]:
         data = random_clients(count, samples, (3, 32, 32), 0)
         return Simulation(data, models.ResNet9(width=width), augment="cifar", device=card.device)
 
-    yield from whole(card, "rotated-cifar10", 180.0, turned, runs=1)
+    fast = ["federation.precision=bf16", "federation.compile=true"]
+    on_gpu = card.device.type == "cuda"
+    yield from whole(card, "rotated-cifar10", 180.0, turned, 1, fast if on_gpu else [])
 
 
 PARTS = {

@@ -94,19 +94,22 @@ class Buffers:
         self._optimizer = _optimizer(self._parameters, work, self._rate)
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def train(self, job: Job, tick: Tick) -> Kept | None:
-        """Train the clients of a job, and write their models where it says."""
+    def begin(self, job: Job) -> None:
+        """Take the clients' starts and what they will need."""
         self._network.module.train()
         if job.seed is not None:
             torch.manual_seed(job.seed)
-        with counters_restored(self._network.module):
-            self._load(job)
-            for _ in range(len(job.plan.rates)):
-                if self._graph is None:
-                    self._step()
-                else:
-                    self._graph.replay()
-                tick(len(job.rows))
+        self._load(job)
+
+    def step(self) -> None:
+        """One step of all clients."""
+        if self._graph is None:
+            self._step()
+        else:
+            self._graph.replay()
+
+    def finish(self, job: Job) -> Kept | None:
+        """Write the clients' models where the job says."""
         self._store(job.rows)
         return self._keep(job) if self._work.keep_state else None
 
@@ -204,21 +207,31 @@ class Lane:
         self._known: OrderedDict[object, Buffers] = OrderedDict()
         self.stream = torch.cuda.Stream() if on_gpu else None
 
-    def train(self, job: Job, work: Work, tick: Tick, graph: bool) -> Kept | None:
-        """Train the clients of a job."""
+    def buffers(self, job: Job, work: Work, graph: bool) -> Buffers:
+        """Buffers for a job of this kind, with a step captured as a CUDA graph if asked for."""
         kind = (
             job.plan.index.shape, work.optimizer, work.momentum, work.weight_decay, work.clip,
             work.prox, work.keep_state, graph,
         )  # fmt: skip
         if kind not in self._known:
-            buffers = Buffers(self._network, self._samples, self._augment, work, job.plan)
+            made = Buffers(self._network, self._samples, self._augment, work, job.plan)
             if graph:
-                buffers.capture()
-            self._known[kind] = buffers
+                made.capture()
+            self._known[kind] = made
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         self._known.move_to_end(kind)
-        return self._known[kind].train(job, tick)
+        return self._known[kind]
+
+    def train(self, job: Job, work: Work, tick: Tick) -> Kept | None:
+        """Train the clients of a job, from start to end."""
+        buffers = self.buffers(job, work, graph=False)
+        with counters_restored(self._network.module):
+            buffers.begin(job)
+            for _ in range(len(job.plan.rates)):
+                buffers.step()
+                tick(len(job.rows))
+        return buffers.finish(job)
 
 
 class Lanes:
@@ -260,7 +273,7 @@ class Lanes:
             if self._device.type == "cuda":
                 return self._over_streams(jobs, work, tick)
             if min(self.count, len(jobs)) == 1:
-                return [self._lanes[0].train(job, work, tick, graph=False) for job in jobs]
+                return [self._lanes[0].train(job, work, tick) for job in jobs]
             return self._over_threads(jobs, work, tick)
 
     def _over_threads(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
@@ -279,7 +292,7 @@ class Lanes:
         def work_off(lane: Lane) -> None:
             while (taken := take()) is not None:
                 place, job = taken
-                kept[place] = lane.train(job, work, report, graph=False)
+                kept[place] = lane.train(job, work, report)
 
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -293,30 +306,49 @@ class Lanes:
         return kept
 
     def _over_streams(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
+        """One job on every stream at a time, step by step, so that no stream's queue blocks."""
+        if self.graphs and not self._captures(jobs[0], work):
+            self.graphs = False
+        if not self.graphs:
+            return [self._lanes[0].train(job, work, tick) for job in jobs]
+        kept: list[Kept | None] = []
         here = torch.cuda.current_stream(self._device)
-        kept = []
-        for lane in self._lanes:
-            assert lane.stream is not None
-            lane.stream.wait_stream(here)
-        for number, job in enumerate(jobs):
-            lane = self._lanes[number % len(self._lanes)]
-            with torch.cuda.stream(lane.stream):
-                kept.append(self._train_on_gpu(lane, job, work, tick))
-        for lane in self._lanes:
-            assert lane.stream is not None
-            here.wait_stream(lane.stream)
+        with counters_restored(self._network.module):
+            for first in range(0, len(jobs), len(self._lanes)):
+                wave = jobs[first : first + len(self._lanes)]
+                streams, buffers = [], []
+                for lane, job in zip(self._lanes, wave, strict=False):
+                    assert lane.stream is not None
+                    lane.stream.wait_stream(here)
+                    streams.append(torch.cuda.stream(lane.stream))
+                    with streams[-1]:
+                        buffers.append(lane.buffers(job, work, graph=True))
+                        buffers[-1].begin(job)
+                for _ in range(len(wave[0].plan.rates)):
+                    for stream, one in zip(streams, buffers, strict=True):
+                        with stream:
+                            one.step()
+                    tick(sum(len(job.rows) for job in wave))
+                for stream, one, job in zip(streams, buffers, wave, strict=True):
+                    with stream:
+                        kept.append(one.finish(job))
+            for lane in self._lanes:
+                assert lane.stream is not None
+                here.wait_stream(lane.stream)
         return kept
 
-    def _train_on_gpu(self, lane: Lane, job: Job, work: Work, tick: Tick) -> Kept | None:
-        if self.graphs:
-            try:
-                return lane.train(job, work, tick, graph=True)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError:
-                torch.cuda.synchronize()
-                self.graphs = False
-        return lane.train(job, work, tick, graph=False)
+    def _captures(self, job: Job, work: Work) -> bool:
+        """Whether a step can be captured: nothing in it may wait for the GPU."""
+        lane = self._lanes[0]
+        try:
+            with torch.cuda.stream(lane.stream):
+                lane.buffers(job, work, graph=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            torch.cuda.synchronize(self._device)
+            return False
+        return True
 
 
 def _tensors(plan: Plan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
