@@ -3,13 +3,15 @@
 On a CPU a block of coordinates is transposed, so that the J values of one lie side by side, and
 sorted in the cache by numpy, whose sort of short runs is vectorised: for J = 100 a full sort is
 faster there than a selection (``benchmarks/ranks.py``). Blocks go to as many threads as
-torch uses. Elsewhere torch sorts, block by block. No coordinate sees another, so the answer has the
+torch uses. On a GPU a kernel reads the rows once where few ranks are left out and triton is there;
+else torch sorts, block by block. No coordinate sees another, so the answer has the
 same bits whatever the blocks.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -19,6 +21,8 @@ _CPU_BLOCK = 2**16
 """Values that are sorted at once on a CPU: they stay in the cache of a core."""
 _FEWEST = 16
 """Coordinates of a block at the least: a line of the cache."""
+_KERNEL_RANKS = 64
+"""Ranks that the kernel may leave out: they stay in registers."""
 _DEVICE_BLOCK = 2**27
 """Values that are sorted at once elsewhere: it takes five times their memory."""
 
@@ -33,7 +37,16 @@ def rank_mean(rows: Tensor, low: int, high: int, block: int | None = None) -> Te
     """
     if rows.device.type == "cpu":
         return _in_cache(rows.detach(), low, high, block or max(_FEWEST, _CPU_BLOCK // len(rows)))
+    if block is None and _for_kernel(rows) and low + len(rows) - high <= _KERNEL_RANKS:
+        from srfca import ranks_triton
+
+        return ranks_triton.rank_mean(rows.detach(), low, high)
     return _by_torch(rows, low, high, block or max(_FEWEST, _DEVICE_BLOCK // len(rows)))
+
+
+def _for_kernel(rows: Tensor) -> bool:
+    there = rows.device.type == "cuda" and find_spec("triton") is not None
+    return there and rows.dtype == torch.float32
 
 
 def _in_cache(rows: Tensor, low: int, high: int, block: int) -> Tensor:

@@ -56,9 +56,20 @@ class Dense(Network):
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Losses ``[k, n]`` of k models on the same samples: equal models have equal losses."""
-        count = len(state[self.layers[0].weight])
-        x = x.flatten(1)
-        return self.losses(state, x.expand(count, *x.shape), y.expand(count, *y.shape))
+        first, *rest = self.layers
+        weight, x = state[first.weight], x.flatten(1)
+        count, width, _ = weight.shape
+        if x.is_cuda:  # one large product is faster there; a CPU may round its columns unlike
+            out = x @ weight.flatten(0, 1).T  # [n, k * width]
+            if first.bias is not None:
+                out += state[first.bias].flatten()
+            out = _activate(out, first).view(-1, count, width).transpose(0, 1)
+        else:
+            out = _apply(state, first, x.expand(count, *x.shape))
+        for layer in rest:
+            out = _apply(state, layer, out)
+        targets = y.expand(count, *y.shape).flatten(0, 1)
+        return self.loss(out.reshape(len(targets), -1), targets).view(count, -1)
 
     @torch.no_grad()
     def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
