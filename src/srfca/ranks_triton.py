@@ -54,12 +54,12 @@ def _kernel(rows, means, J, P, stride, LOW: tl.constexpr, HIGH: tl.constexpr, BL
     high = ()
     for _ in tl.static_range(HIGH):
         high = high + (tl.full([BLOCK], -0x80000000, tl.int32),)
-    for _ in tl.static_range(LOW):
-        low, _ = _smallest(low, _load(at, inside))
+    for _ in range(LOW):
+        low, _empty = _smallest(low, _load(at, inside))
         at += stride
-    for _ in tl.static_range(HIGH):
+    for _ in range(HIGH):
         low, value = _smallest(low, _load(at, inside))
-        high, _ = _largest(high, value)
+        high, _empty = _largest(high, value)
         at += stride
     total = tl.zeros([BLOCK], tl.float32)
     for _ in range(LOW + HIGH, J):

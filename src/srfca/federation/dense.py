@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from srfca.federation.loss import Loss, cross_entropy, squared_error
 from srfca.federation.network import Network, State
@@ -60,9 +61,8 @@ class Dense(Network):
         weight, x = state[first.weight], x.flatten(1)
         count, width, _ = weight.shape
         if x.is_cuda:  # one large product is faster there; a CPU may round its columns unlike
-            out = x @ weight.flatten(0, 1).T  # [n, k * width]
-            if first.bias is not None:
-                out += state[first.bias].flatten()
+            bias = None if first.bias is None else state[first.bias].flatten()
+            out = functional.linear(x, weight.flatten(0, 1), bias)  # [n, k * width]
             out = _activate(out, first).view(-1, count, width).transpose(0, 1)
         else:
             out = _apply(state, first, x.expand(count, *x.shape))

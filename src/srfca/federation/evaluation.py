@@ -40,16 +40,14 @@ class Evaluation:
         self._row_bytes, self._outputs = self._row_bytes // 2, self._outputs // 2
         return self._outputs > self._activations
 
-    def losses(self, models: Tensor, samples: Samples, owner: Tensor, index: Tensor) -> Tensor:
+    def losses(
+        self, models: Tensor, samples: Samples, clients: int, owner: Tensor, index: Tensor
+    ) -> Tensor:
         """``[k, c]`` mean loss of every model on the samples at ``index`` [n] of each owner [n]."""
-        count = int(owner[-1]) + 1
-        sums = torch.zeros(len(models), count, dtype=torch.float64, device=self._device)
+        sums = torch.zeros(len(models), clients, dtype=torch.float64, device=self._device)
         for rows, part, found in self._sample_losses(models, samples, index):
-            whose = owner[part]
-            first, last = int(whose[0]), int(whose[-1])
-            touched = sums[rows[0] : rows[-1] + 1, first : last + 1]
-            touched.index_add_(1, whose - first, found.double())
-        return (sums / torch.bincount(owner)).to(models.dtype)
+            sums[rows].index_add_(1, owner[part], found.double())
+        return (sums / torch.bincount(owner, minlength=clients)).to(models.dtype)
 
     def shares(
         self, models: Tensor | Mixture, samples: Samples, who: Tensor, owner: Tensor, index: Tensor
@@ -95,10 +93,9 @@ class Evaluation:
         """Loss and accuracy of each client's own row ``[c, P]``."""
         sums = torch.zeros(2, len(who), dtype=torch.float64, device=self._device)
         self._network.module.eval()
-        size = max(1, self._row_bytes // self._row_size) if self._together else 1
         order = samples.sizes[who].argsort(stable=True)
         with arithmetic(self._network.precision):
-            for block in order.split(size):
+            for block in order.split(self._models_at_once):
                 state = self._network.layout.unstack(models[block.to(models.device)])
                 state = {name: t.to(self._device) for name, t in state.items()}
                 for x, y, inside in self.padded(samples, who[block]):
@@ -116,7 +113,7 @@ class Evaluation:
         self._network.module.eval()
         states = [self._network.layout.unstack(row.unsqueeze(0)) for row in mixture.models]
         with arithmetic(self._network.precision):
-            for part in self._parts(len(index), 1):
+            for part in _slices(len(index), self._at_once(1)):
                 x, y = samples.x[index[part]], samples.y[index[part]]
                 outputs = torch.cat([self._network.outputs(s, x.unsqueeze(0)) for s in states])
                 outputs = outputs.double()
@@ -147,23 +144,23 @@ class Evaluation:
         """How many samples go through ``models`` models in one pass."""
         return max(1, self._outputs // (self._activations * models))
 
-    def _parts(self, count: int, models: int) -> Iterator[Tensor]:
-        yield from torch.arange(count, device=self._device).split(self._at_once(models))
+    @property
+    def _models_at_once(self) -> int:
+        """How many models go through one pass."""
+        return max(1, self._row_bytes // self._row_size) if self._together else 1
 
     def _sample_losses(
         self, models: Tensor, samples: Samples, index: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Losses [r, s] of models ``rows`` [r] on the samples ``index[part]`` [s], part by part."""
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Losses [r, s] of the models ``rows`` on the samples ``index[part]``, part by part."""
         self._network.module.eval()
-        size = max(1, self._row_bytes // self._row_size) if self._together else 1
-        for rows in torch.arange(len(models)).split(size):
-            some = models[int(rows[0]) : int(rows[-1]) + 1].to(self._device)
-            state = self._network.layout.unstack(some)
-            for part in self._parts(len(index), len(rows)):
+        for rows in _slices(len(models), self._models_at_once):
+            state = self._network.layout.unstack(models[rows].to(self._device))
+            for part in _slices(len(index), self._at_once(len(models[rows]))):
                 x, y = samples.x[index[part]], samples.y[index[part]]
                 with arithmetic(self._network.precision):
                     found = self._network.losses_of_all(state, x, y)
-                yield rows.to(self._device), part, found
+                yield rows, part, found
 
     def _loss_table(self, models: Tensor, samples: Samples, index: Tensor) -> Tensor:
         """The loss of every model on each of the samples at ``index`` [n]: ``[k, n]``.
@@ -176,7 +173,7 @@ class Evaluation:
                 return table
         table = torch.empty(len(models), len(index), dtype=torch.float64, device=self._device)
         for rows, part, found in self._sample_losses(models, samples, index):
-            table[rows.unsqueeze(1), part] = found.double()
+            table[rows, part] = found.double()
         self._table = (models.clone(), index, table)
         return table
 
@@ -214,6 +211,10 @@ def some_samples(samples: Samples, who: Tensor, own: Tensor, most: int) -> tuple
     inside = torch.arange(most, device=who.device) < sizes.unsqueeze(-1)
     owner = torch.arange(len(who), device=who.device).unsqueeze(-1).expand_as(place)
     return owner[inside], (place + samples.offsets[who].unsqueeze(-1))[inside]
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    yield from (slice(start, start + size) for start in range(0, count, size))
 
 
 def _scores(sums: Tensor, samples: Samples, who: Tensor) -> Scores:

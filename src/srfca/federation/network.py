@@ -44,7 +44,8 @@ class Network:
         self.layout = Layout.of(module)
         self.loss = loss
         self.precision = precision
-        self._trained = torch.compile(self._call, dynamic=False) if compile else self._call
+        self._trained = torch.compile(self._losses, dynamic=False) if compile else self._losses
+        _drop_idle_counters(module)
 
     def copy(self) -> Network:
         """One of its own for another thread: modules are changed while they are called."""
@@ -56,21 +57,13 @@ class Network:
 
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Losses ``[c, b]`` of c models in training, each on its own samples ``[c, b, ...]``."""
-
-        def one(state: State, x: Tensor, y: Tensor) -> Tensor:
-            return self.loss(self._trained(state, x), y)
-
-        return _over_models(one, state, x, y)
+        return _over_models(self._trained, state, x, y)
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Losses ``[k, n]`` of k models on the same samples ``[n, ...]``."""
-
-        def one(state: State) -> Tensor:
-            return self.loss(self._call(state, x), y)
-
         if len(next(iter(state.values()))) == 1:
-            return one(_single(state)).unsqueeze(0)
-        return torch.as_tensor(vmap(one)(state))
+            return self._losses(_single(state), x, y).unsqueeze(0)
+        return torch.as_tensor(vmap(self._losses, in_dims=(0, None, None))(state, x, y))
 
     def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
         """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
@@ -87,6 +80,10 @@ class Network:
                 entry = entry[0].contiguous(memory_format=torch.channels_last).unsqueeze(0)
             state[name] = entry.requires_grad_(name in self.layout.parameters)
         return state
+
+    def _losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
+        """Losses ``[b]`` of one model."""
+        return self.loss(self._call(state, x), y)
 
     def _call(self, state: State, x: Tensor) -> Tensor:
         """Outputs of one model, in the type of its row."""
@@ -108,6 +105,13 @@ def _over_models(one: Callable[..., Tensor], state: State, *samples: Tensor) -> 
 def _single(state: State) -> State:
     """The only model of a stack."""
     return {name: t.squeeze(0) for name, t in state.items()}
+
+
+def _drop_idle_counters(module: nn.Module) -> None:
+    """BatchNorm counts its batches for a cumulative mean, and otherwise for nothing."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase) and part.momentum is not None:
+            part.num_batches_tracked = None
 
 
 @contextmanager

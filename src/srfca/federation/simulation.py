@@ -245,7 +245,9 @@ class Simulation:
         else:
             own = streams(Key(sample.seed, f"sample/{split}"), self._words[who])
             owner, index = some_samples(samples, who, own, sample.size)
-        return self._in_memory(lambda: self._evaluation.losses(models, samples, owner, index))
+        return self._in_memory(
+            lambda: self._evaluation.losses(models, samples, len(who), owner, index)
+        )
 
     @torch.no_grad()
     def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
