@@ -1,6 +1,6 @@
 """Federations: who holds the data."""
 
-from srfca.federation.base import Federation, Focus, Mixture, Scores, Work
+from srfca.federation.base import Absence, Federation, Focus, Mixture, Scores, Wire, Work
 from srfca.federation.simulation import Simulation
 
-__all__ = ["Federation", "Focus", "Mixture", "Scores", "Simulation", "Work"]
+__all__ = ["Absence", "Federation", "Focus", "Mixture", "Scores", "Simulation", "Wire", "Work"]

@@ -11,7 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.federation.base import Federation, Focus, Mixture, Scores, Split, Tick, Work, silent
+from srfca.federation.base import (
+    Federation,
+    Focus,
+    Mixture,
+    Scores,
+    Split,
+    Tick,
+    Wire,
+    Work,
+    silent,
+)
 from srfca.random import Key, bits
 
 _REMEMBERED = 32
@@ -86,6 +96,11 @@ evaluations=4)
     def layers(self) -> Mapping[str, slice]:
         """Where each layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def wire(self) -> Wire:
+        """What has gone over the wire."""
+        return self.federation.wire
 
     @contextmanager
     def private(self) -> Iterator[None]:

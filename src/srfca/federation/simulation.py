@@ -13,7 +13,7 @@ from torch.nn import functional
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
-from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Work, silent
+from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Wire, Work, silent
 from srfca.federation.local import Kept, State, gradient, over_models, train
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.traits import check_labels, traits_of
@@ -55,6 +55,8 @@ class Simulation:
     >>> w.shape, fed.losses(w, range(8)).shape
     (torch.Size([8, 2410]), torch.Size([8, 8]))
     """
+
+    wire = Wire()
 
     def __init__(
         self,

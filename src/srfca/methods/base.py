@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.base import Federation, Mixture, Work
 from srfca.methods.personalise import personalise
-from srfca.methods.result import Result, reach
+from srfca.methods.result import Result, models_of_clients, reach
 from srfca.methods.run import Monitor, Run
 
 
@@ -55,7 +54,7 @@ class Answer:
         """``[m, P]`` the model of each client: of a mixture, the one that it has most of."""
         if self.own is not None:
             return self.own
-        return self.models[torch.tensor(self.labels, device=self.models.device)]
+        return models_of_clients(self.models, self.labels)
 
     @property
     def predictors(self) -> Tensor | Mixture:

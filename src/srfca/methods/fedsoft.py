@@ -87,8 +87,7 @@ class FedSoft(Method):
                 near = u @ c
                 w = near.clone() if w is None else w
                 rows = federation.fit(w[who], who.tolist(), work, key, tick, near[who])
-                names = [f"client {federation.clients[i]!r}" for i in who.tolist()]
-                w[who] = check_finite(rows, names, "training")
+                w[who] = check_finite(federation, rows, who.tolist(), "training", otherwise=w[who])
                 c = v[who].T @ w[who]
         assert w is not None
         labels = u.argmax(1).cpu().numpy()
