@@ -17,7 +17,7 @@ from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Wire, Wor
 from srfca.federation.local import Kept, State, gradient, over_models, train
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.traits import check_labels, traits_of
-from srfca.models.rows import Layout
+from srfca.models.rows import Layout, make
 from srfca.random import Key, batches, bits, client_words, integers, streams
 
 _CACHE = 24 * 2**20
@@ -132,6 +132,19 @@ class Simulation:
     def layers(self) -> Mapping[str, slice]:
         """Where each layer lies in a row."""
         return self._layout.layers
+
+    def sizes_of(self, split: Split) -> Tensor:
+        """``[m]`` samples of each client in a split."""
+        return self._split(split).sizes
+
+    @property
+    def trainings(self) -> dict[tuple[int, str], dict[tuple[int, int], Kept]]:
+        """What clients keep of the trainings, by seed and purpose, that they are in."""
+        return self._trainings
+
+    @trainings.setter
+    def trainings(self, kept: dict[tuple[int, str], dict[tuple[int, int], Kept]]) -> None:
+        self._trainings = kept
 
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
@@ -503,11 +516,7 @@ class Simulation:
         return who.to(self.device)
 
     def _make(self, seed: int) -> nn.Module:
-        if isinstance(self._model, nn.Module):
-            return _copy(self._model)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            return self._model()
+        return make(self._model, seed)
 
 
 def _alone(who: Tensor) -> list[_Task]:
@@ -521,12 +530,6 @@ def _leading(rows: Tensor, rank: int) -> Tensor:
     gram = rows @ rows.T if wide else rows.T @ rows
     vectors: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -rank:].flip(1)
     return torch.as_tensor(torch.linalg.qr(rows.T @ vectors).Q) if wide else vectors
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    from copy import deepcopy
-
-    return deepcopy(module)
 
 
 def _device(name: str | torch.device) -> torch.device:
