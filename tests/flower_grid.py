@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+
 class LocalGrid(Grid):
     """Nodes 1, 2, ... of one app; each has a context, which it keeps while it is there.
 

@@ -203,10 +203,18 @@ def alternate(
     rounds, exchange = schedule(federation, work, server_lr)
     if common is not None:
         exchange = averaging(exchange, federation, aggregate, common)
-    labels = np.full(len(everyone), -1)
-    changed = []
+    stands = {
+        "models": models,
+        "labels": torch.full((len(everyone),), -1),
+        "changed": torch.zeros(0, dtype=torch.int64),
+        "done": torch.tensor(0),
+    }
     with run.stage(stage, sum(counts(everyone, participation)) * work.steps) as tick:
-        for number in range(rounds):
+        if not work.keep_state:
+            stands = run.latest(purpose, **stands)
+        models, labels = stands["models"], stands["labels"].numpy().copy()
+        changed = stands["changed"].tolist()
+        for number in range(int(stands["done"]), rounds):
             key = Key(run.seed, purpose, number)
             if number % rounds_between == 0:
                 who = participants(federation, everyone, participation, key)
@@ -219,6 +227,11 @@ def alternate(
             )
             if common is not None and len(who):
                 models = torch.where(common, models[labels[who[0]]], models)
+            if (number + 1) % rounds_between == 0 and not work.keep_state:
+                run.checkpoint(
+                    purpose, models=models, labels=torch.tensor(labels),
+                    changed=torch.tensor(changed), done=torch.tensor(number + 1),
+                )  # fmt: skip
         losses = federation.losses(models, range(len(everyone))).cpu().double()
     last = least(losses)
     answered = last >= 0

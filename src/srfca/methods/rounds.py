@@ -153,13 +153,21 @@ def federated_training(
     rounds = range(count) if rounds is None else rounds
     steps = work.steps * len(rounds) // count
     with run.stage(stage, sum(counts(partition, participation)) * steps) as tick:
-        for number in rounds:
+        training = f"{stage}, {purpose}, {rounds}"
+        stands = {"models": models, "done": torch.tensor(0)}
+        if not work.keep_state:
+            stands = run.latest(training, **stands)
+        models = stands["models"]
+        for number in rounds[int(stands["done"]) :]:
             key = Key(run.seed, purpose, number)
             who = participants(run.federation, partition, participation, key)
             labels = partition.labels[who]
             models = project(
                 cluster_round(run.federation, models, who, labels, exchange, aggregate, key, tick)
             )
+            if not work.keep_state:
+                done = torch.tensor(number - rounds.start + 1)
+                run.checkpoint(training, models=models, done=done)
     return models
 
 

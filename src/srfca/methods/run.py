@@ -14,6 +14,7 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.federation.base import Federation, Mixture, Scores, Tick, silent
 from srfca.federation.counted import Budget, Counted
+from srfca.federation.journal import Journal, Journaled
 from srfca.methods.result import Stage
 
 
@@ -40,7 +41,16 @@ class Run:
     Whatever is asked of ``federation`` is counted; the scores of the history are not.
     """
 
-    def __init__(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None):
+    def __init__(
+        self,
+        federation: Federation,
+        seed: int = 0,
+        monitor: Monitor | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.journal = journal
+        if journal is not None:
+            federation = Journaled(federation, journal)
         self.federation = Counted(federation)
         self.seed = seed
         self.monitor = monitor or Quiet()
@@ -52,6 +62,18 @@ class Run:
     def stage(self, name: str, steps: int = 0) -> AbstractContextManager[Tick]:
         """Show a stage of so many local steps."""
         return self.monitor.stage(name, steps)
+
+    def latest(self, training: str, **begin: Tensor) -> dict[str, Tensor]:
+        """Where a training stood when the run was killed, or where it begins."""
+        known = None if self.journal is None else self.journal.latest(training)
+        if known is None:
+            return begin
+        return {name: known[name].to(tensor.device) for name, tensor in begin.items()}
+
+    def checkpoint(self, training: str, **now: Tensor) -> None:
+        """Write down where a training stands."""
+        if self.journal is not None:
+            self.journal.checkpoint(training, now)
 
     def record(
         self,
