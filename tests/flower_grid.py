@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -19,13 +18,13 @@ class LocalGrid(Grid):
     """
 
     def __init__(
-        self, app: ClientApp, partitions: Iterable[int], run_config: dict[str, object] | None = None
+        self, app: Callable[[Message, Context], Message], partitions: Iterable[int]
     ) -> None:
         self.app = app
-        self.run_config = run_config or {}
         self.contexts: dict[int, Context] = {}
         self.fault: Callable[[int, Message], object] = lambda partition, message: None
         self.log: list[tuple[int, str]] = []
+        self.sent: dict[str, Message] = {}
         self._replies: dict[str, Message] = {}
         self._next = 1
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
@@ -37,7 +36,7 @@ class LocalGrid(Grid):
         node, self._next = self._next, self._next + 1
         self.contexts[node] = Context(
             run_id=1, node_id=node, node_config={"partition-id": partition},
-            state=RecordDict(), run_config=dict(self.run_config),  # type: ignore[arg-type]
+            state=RecordDict(), run_config={},
         )  # fmt: skip
         return node
 
@@ -81,7 +80,10 @@ class LocalGrid(Grid):
     def _deliver(self, message: Message) -> str:
         name = f"message {len(self.log)}"
         message.metadata.__dict__["_message_id"] = name
+        self.sent[name] = message
         node = message.metadata.dst_node_id
+        if node not in self.contexts:
+            return name
         context = self.contexts[node]
         partition = int(context.node_config["partition-id"])
         self.log.append((partition, message.metadata.message_type))

@@ -21,7 +21,7 @@ LAYERS = [
     {"distances"},
     {"methods"},
     {"experiments"},
-    {"report"},
+    {"report", "flower"},
     {"console"},
     {"options"},
     {"cli"},

@@ -2,5 +2,6 @@
 
 from srfca.flower.client import client_app
 from srfca.flower.federation import FlowerFederation
+from srfca.flower.server import server_app
 
-__all__ = ["FlowerFederation", "client_app"]
+__all__ = ["FlowerFederation", "client_app", "server_app"]

@@ -206,12 +206,13 @@ class FlowerFederation:
         bases = [answers[self.clients[client]]["subspaces"] for client in clients]
         return torch.cat(bases).to(self._like.dtype)
 
-    def keep(self, models: Tensor) -> None:
-        """Give each client the model ``[m, P]`` that it ends up with, if it wants one."""
+    def keep(self, models: Tensor, clients: Sequence[int] | None = None) -> None:
+        """Give clients, all or some, the models ``[c, P]`` they end up with, if they want them."""
         names, table = self._named(models)
+        who = self.clients if clients is None else [self.clients[client] for client in clients]
         asks = {
             client: Ask({}, rows={"models": [name]})
-            for client, name in zip(self.clients, names, strict=True)
+            for client, name in zip(who, names, strict=True)
             if name is not None and self.post.members[client].receives
         }
         self._exchange("keep", asks, table)

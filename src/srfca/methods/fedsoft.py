@@ -78,7 +78,8 @@ class FedSoft(Method):
             for number in range(work.rounds):
                 key = Key(run.seed, "fedsoft", number)
                 if number % self.tau == 0:
-                    u = importance(federation.shares(c, range(m)), self.sigma)
+                    shares = federation.shares(c, range(m)).nan_to_num(nan=1 / self.k)
+                    u = importance(shares, self.sigma)
                 v = aggregation_weights(u, federation.sizes)
                 if draws is not None:
                     v = selected(v, draws, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -154,8 +154,8 @@ class Result:
             lines.append(f"{text}, {stage.seconds:.1f} s")
         return "\n".join(lines)
 
-    def assign(self, newcomers: Federation) -> Assignment:
-        """Place the clients of another federation of the same model by their loss on their data.
+    def assign(self, newcomers: Federation, clients: Sequence[int] | None = None) -> Assignment:
+        """Place clients, all or some, of any federation of the same model by their loss.
 
         A client whose loss is beyond the reach of the nearest cluster is told so by -1: the mean
         loss of that cluster's own clients on their validation data, and 4 standard deviations. So
@@ -163,7 +163,8 @@ class Result:
         """
         require(self.clustered, f"{self.method} has no clusters to assign clients to")
         models = self.models[: self.partition.num_clusters]
-        losses = newcomers.losses(models, range(len(newcomers.clients))).cpu()
+        clients = range(len(newcomers.clients)) if clients is None else clients
+        losses = newcomers.losses(models, clients).cpu()
         known = losses.masked_fill(losses.isnan(), torch.inf)
         labels = known.argmin(0)
         if self.reach is not None:

@@ -252,13 +252,14 @@ def threshold_clusters(
     """
     distance = distance_named(options.distance)
     given = (options.threshold, options.min_size, seed, options.metric)
-    m, absent = len(own.models), bool(own.federation.wire.absences)
+    m = len(own.models)
     if m > options.all_pairs:
         here = np.flatnonzero(heard(own.federation, own.models, range(m)))
 
         def between(some: np.ndarray, others: np.ndarray) -> np.ndarray:
             found = distance(own.take(here[some]), own.take(here[others]))
-            require(absent or not np.isnan(found).any(), "distances must not be NaN")
+            known = not np.isnan(found).any()
+            require(known or bool(own.federation.wire.absences), "distances must not be NaN")
             return found
 
         found, choice = lazy_clusters(between, len(here), *given)
@@ -378,13 +379,20 @@ def merge(
 
 
 def place(options: SRFCA, own: Side, clusters: Clusters, run: Run) -> Clusters:
-    """Send the clients that are in no cluster to the nearest one, if they answer."""
+    """Send the clients that are in no cluster to the nearest one.
+
+    One that has no model of its own, because it did not answer then, goes where its loss is least.
+    """
     labels = clusters.partition.labels
     if (labels >= 0).all():
         return clusters
     theirs = standing(options, own.federation, clusters)
     nearest = unless_unknown(distance_named(options.distance)(own, theirs), clusters)
-    clusters = Clusters.of(np.where(labels < 0, nearest, labels), clusters.models)
+    labels = np.where(labels < 0, nearest, labels)
+    lost = np.flatnonzero(labels < 0)
+    if len(lost):
+        labels[lost] = least(own.federation.losses(clusters.models, lost.tolist()))
+    clusters = Clusters.of(labels, clusters.models)
     run.record("PLACE", clusters.partition, clusters.client_models)
     return clusters
 

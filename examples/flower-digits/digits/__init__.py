@@ -1,0 +1,1 @@
+"""Rotated digits on Flower."""

@@ -1,0 +1,99 @@
+"""The server's side: a ``ServerApp`` that runs a method on the clients that are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import INFO, getLogger
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from srfca.federation.base import Tick, silent
+from srfca.federation.journal import read_about
+from srfca.flower.federation import FlowerFederation
+from srfca.flower.serve import serve
+from srfca.flower.settings import Settings, configured
+from srfca.methods import SRFCA, Method, Result
+
+_log = getLogger("flwr").log
+
+Done = Callable[[Result, FlowerFederation], None]
+"""Is given the result, and the federation while it is still there."""
+
+
+def server_app(
+    *,
+    model: nn.Module | Callable[[], nn.Module],
+    method: Method | None = None,
+    done: Done | None = None,
+) -> ServerApp:
+    """A complete ``ServerApp`` that runs a method, and gives each client its model.
+
+    Args:
+        model: As of ``Simulation``, the same as the clients'.
+        method: What is run, SR-FCA if it is not given. The run config may change its parameters,
+            or choose another (``srfca.method``); ``Settings`` has the rest of what it may hold.
+        done: Called with the result.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        chosen, settings = configured(method or SRFCA(), context.run_config)
+        run(chosen, settings, grid, model, done)
+
+    return app
+
+
+def run(
+    method: Method,
+    settings: Settings,
+    grid: Grid,
+    model: nn.Module | Callable[[], nn.Module],
+    done: Done | None = None,
+) -> Result:
+    """Wait for the clients, run the method, and give each client its model.
+
+    With ``settings.out`` a run that was killed goes on with the clients that it had.
+    """
+    folder = None if settings.out is None else Path(settings.out)
+    journal = None if folder is None else folder / "journal"
+    known = None if journal is None else read_about(journal)
+    federation = FlowerFederation(
+        grid,
+        model,
+        clients=settings.clients if known is None else known["clients"],
+        min_clients=settings.min_clients,
+        timeout=settings.timeout,
+    )
+    _log(INFO, "%s with %s clients", method.name, len(federation.clients))
+    result = method.fit(federation, settings.seed, Logged(), journal)
+    if folder is not None:
+        result.save(folder)
+    federation.keep(result.client_models if result.tuned is None else result.tuned)
+    for line in result.summary().splitlines():
+        _log(INFO, "%s", line)
+    _log(INFO, "%s messages, %s bytes down, %s bytes up", *_cost(federation))
+    if done is not None:
+        done(result, federation)
+    if settings.serve:
+        serve(method, settings, federation, result)
+    return result
+
+
+class Logged:
+    """A monitor that tells of stages in Flower's log."""
+
+    @contextmanager
+    def stage(self, name: str, steps: int) -> Iterator[Tick]:
+        """Enter a stage."""
+        _log(INFO, "%s: %s local steps", name, steps)
+        yield silent
+
+
+def _cost(federation: FlowerFederation) -> tuple[int, int, int]:
+    wire = federation.wire
+    return wire.messages, wire.bytes_down, wire.bytes_up
