@@ -33,24 +33,13 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) ->
         time.sleep(0.1)
 
 
-class Network:
-    """A SuperLink, and SuperNodes that can be started and killed one by one.
+class Home:
+    """A home folder of Flower's own, and all processes that know of it."""
 
-    Every process is the head of a session of its own, which ``close`` ends as a whole.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        link_options: Sequence[str] = ("--insecure",),
-        address: str = "127.0.0.1",
-    ) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
         self.home = folder / "flwr"
         self.home.mkdir(parents=True)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = {
             **os.environ,
             "FLWR_HOME": str(self.home),
@@ -59,8 +48,51 @@ class Network:
             "OMP_NUM_THREADS": "1",
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
-        for name in [name for name in self.env if name.startswith("COVERAGE_")]:
+        for name in [name for name in self.env if name.startswith("COV")]:
             del self.env[name]
+
+    def flwr(self, *command: str, seconds: float = 60.0) -> str:
+        """Run a command of Flower's."""
+        done = subprocess.run(
+            [str(BIN / "flwr"), *command], cwd=self.folder, env=self.env,
+            capture_output=True, text=True, timeout=seconds, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"flwr {command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def processes_of(self, text: str = "") -> list[int]:
+        """Processes of this home, by a text in their command; whoever started them."""
+        mark = f"FLWR_HOME={self.home}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            try:
+                of_us = folder.name.isdigit() and mark in (folder / "environ").read_bytes()
+                if of_us and text.encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        """End everything; no process is left."""
+        for pid in self.processes_of():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not self.processes_of(), "all processes have ended", 10)
+
+
+class Network(Home):
+    """A SuperLink, and SuperNodes that can be started and killed one by one.
+
+    Every process is the head of a session of its own, which is killed as a whole.
+    """
+
+    def __init__(self, folder: Path, link_options: Sequence[str] = ("--insecure",)) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.start(
             "superlink", "flower-superlink", *link_options, "--host", "127.0.0.1",
             "--port", str(self.port), "--disable-runtime-dependency-installation",
@@ -90,16 +122,6 @@ class Network:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-    def flwr(self, *command: str) -> str:
-        """Run a command of Flower's."""
-        done = subprocess.run(
-            [str(BIN / "flwr"), *command], cwd=self.folder, env=self.env,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"flwr {command}: {done.stdout}{done.stderr}")
-        return done.stdout
 
     def connect(self, config: str) -> None:
         """Tell Flower's command line of the SuperLink."""
@@ -148,23 +170,8 @@ class Network:
 
         wait_for(answers, "the SuperLink answers")
 
-    def processes_of(self, text: str = "") -> list[int]:
-        """Processes of this network, by a text in their command; whoever started them."""
-        mark = f"FLWR_HOME={self.home}".encode()
-        found = []
-        for folder in Path("/proc").iterdir():
-            try:
-                of_us = folder.name.isdigit() and mark in (folder / "environ").read_bytes()
-                if of_us and text.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-        return found
-
     def close(self) -> None:
         """End everything; no process is left."""
         for name in list(self.processes):
             self.kill(name)
-        for pid in self.processes_of():
-            os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not self.processes_of(), "all processes have ended", 10)
+        super().close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work, methods, models
+from srfca.apps import new_app
+from srfca.cli import app
 from srfca.federation.base import Mixture
 from srfca.flower import FlowerFederation, client_app, server_app
 from srfca.flower.records import (
@@ -703,3 +707,28 @@ def test_shapes_are_checked_before_anything_is_sent() -> None:
     assert federation.wire.messages == messages
     scores = federation.scores(mixture, [3], "test")
     assert torch.allclose(scores.loss, simulation().scores(mixture, [3], "test").loss)
+
+
+def test_the_example_is_what_a_new_app_is(tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent / "examples" / "flower-digits"
+    done = CliRunner().invoke(app, ["flower", "new", str(tmp_path / "flower-digits")])
+    assert done.exit_code == 0, done.output
+    for path in sorted(example.rglob("*.*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            written = tmp_path / "flower-digits" / path.relative_to(example)
+            assert written.read_text() == path.read_text()
+    again = CliRunner().invoke(app, ["flower", "new", str(tmp_path / "flower-digits")])
+    assert again.exit_code != 0
+    assert "is not empty" in again.output
+    odd = CliRunner().invoke(app, ["flower", "new", str(tmp_path / "My App")])
+    assert "small letters, digits and dashes" in odd.output
+
+
+def test_the_example_s_settings_are_settings(tmp_path: Path) -> None:
+    [path, *_] = new_app(tmp_path / "my-app")[2:]
+    table = tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"]["srfca"]
+    method, settings = configured(SRFCA(), {f"srfca.{key}": table[key] for key in table})
+    assert method == SRFCA(
+        refine_steps=1, work=Work(steps=60, local_steps=30, batch_size=10, lr=0.5)
+    )
+    assert settings == Settings(clients=8, timeout=600.0)

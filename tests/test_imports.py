@@ -15,7 +15,7 @@ PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
     {"_version", "errors"},
     {"files", "random"},
-    {"clustering"},
+    {"clustering", "apps"},
     {"data", "models", "aggregation"},
     {"federation"},
     {"distances"},

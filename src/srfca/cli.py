@@ -29,6 +29,8 @@ app = typer.Typer(
 
 data_app = typer.Typer(help="Look at data sets, or download them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+flower_app = typer.Typer(help="Real clients, by Flower.", no_args_is_help=True)
+app.add_typer(flower_app, name="flower")
 
 
 @app.callback(invoke_without_command=True)
@@ -210,6 +212,20 @@ def tune(
         console.show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
         console.show(console.trials_table(ranked[:5]))
         console.show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))
+
+
+@flower_app.command("new")
+def flower_new(
+    folder: Annotated[Path, typer.Argument(help="A new folder; the app is called like it.")],
+) -> None:
+    """Write a Flower app that runs as it is, to put your own data and model into."""
+    from srfca import console
+    from srfca.apps import new_app
+
+    with _interruptible():
+        for path in new_app(folder):
+            console.show(str(path))
+    console.show(f"Run it: flwr run {folder} local --stream --federation-config num-supernodes=8")
 
 
 @data_app.command("check")

@@ -1,1 +1,0 @@
-"""Rotated digits on Flower."""
