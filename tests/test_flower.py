@@ -717,11 +717,10 @@ def test_the_example_is_what_a_new_app_is(tmp_path: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts:
             written = tmp_path / "flower-digits" / path.relative_to(example)
             assert written.read_text() == path.read_text()
-    again = CliRunner().invoke(app, ["flower", "new", str(tmp_path / "flower-digits")])
-    assert again.exit_code != 0
-    assert "is not empty" in again.output
-    odd = CliRunner().invoke(app, ["flower", "new", str(tmp_path / "My App")])
-    assert "small letters, digits and dashes" in odd.output
+    with pytest.raises(InputError, match="is not empty"):
+        new_app(tmp_path / "flower-digits")
+    with pytest.raises(InputError, match="small letters, digits and dashes, not 'My App'"):
+        new_app(tmp_path / "My App")
 
 
 def test_the_example_s_settings_are_settings(tmp_path: Path) -> None:
