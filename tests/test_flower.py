@@ -303,7 +303,8 @@ def test_a_client_that_leaves_for_good_keeps_its_place_or_has_none() -> None:
     [
         IFCA(k=2, start="clients", work=WORK),
         IFCA(k=2, start="clients", work=WORK, restarts=2),
-        methods.HypCluster(k=2, work=WORK),
+        methods.OneShotKMeans(k=2, work=WORK),
+        methods.OneShotIFCA(work=WORK),
         Global(work=WORK, personal_steps=5),
         Oracle(work=WORK, truth=DATA.truth),
         Local(work=WORK),
@@ -334,12 +335,24 @@ def test_methods_go_on_without_a_client_that_leaves(method: Method) -> None:
     assert float(scores.mean()) < 1.5 * float(without.mean())
 
 
-def test_a_method_that_cannot_go_on_says_without_whom() -> None:
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.CFL(work=WORK),
+        methods.Hierarchical(work=WORK),
+        methods.FedGroup(k=2, work=WORK),
+        methods.FeSEM(k=2, work=WORK),
+        methods.PACFL(work=WORK, rank=2, threshold=40.0),
+        IFCA(k=M, start="clients", work=WORK),
+    ],
+    ids=lambda method: method.name,
+)
+def test_a_method_that_cannot_go_on_says_without_whom(method: Method) -> None:
     grid = make_grid()
     federation = make(grid)
     grid.leave(6)
-    with pytest.raises(InputError, match="cannot go on without client '6', which did not answer"):
-        methods.CFL(work=WORK).fit(federation)
+    with pytest.raises(InputError, match=r"client '6'.* did not answer"):
+        method.fit(federation)
 
 
 def wrong_answers() -> dict[str, tuple[Callable[[Message, Message], Message], str]]:
@@ -611,6 +624,29 @@ def test_a_killed_server_goes_on_with_the_clients_it_had(tmp_path: Path) -> None
         assert found.clients == expected.clients
         assert found.partition == expected.partition
         assert torch.allclose(found.models, expected.models, atol=1e-5)
+
+
+def test_a_killed_server_goes_on_without_a_client_that_has_left_since(tmp_path: Path) -> None:
+    grid = make_grid()
+
+    def killed(partition: int, message: Message) -> object:
+        if len(grid.log) > 4 * M:
+            raise KeyboardInterrupt
+        return None
+
+    grid.fault = killed
+    config = {"clients": M, "seed": 1, "out": str(tmp_path), "min-clients": M - 1}
+    with pytest.raises(KeyboardInterrupt):
+        run_app(grid, config)
+    run_app(make_grid([client for client in range(M) if client != 2]), config)
+    found = methods.Result.load(tmp_path)
+    assert found.clients == tuple(map(str, range(M)))
+    assert found.partition == DATA.truth
+    absent = [each for stage in found.history for each in stage.notes.get("absent", [])]
+    assert {each["client"] for each in absent} == {"2"}
+    (tmp_path / "clients.json").write_text("[{}]")
+    with pytest.raises(InputError, match=r"clients\.json is damaged"):
+        run_app(make_grid(), config)
 
 
 def test_settings_come_from_the_run_config() -> None:

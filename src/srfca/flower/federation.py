@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from flwr.app import Array
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from srfca.errors import require
 from srfca.federation.base import Focus, Mixture, Scores, Split, Tick, Wire, Work, silent
-from srfca.flower.post import Ask, Post
+from srfca.flower.post import Ask, Member, Post
 from srfca.flower.records import Value, name_of, pack
 from srfca.models.rows import Layout, make
 from srfca.random import Key
@@ -41,7 +41,8 @@ class FlowerFederation:
     Args:
         grid: Flower's, as a ``ServerApp`` is given it.
         model: As of ``Simulation``, the same as the clients'.
-        clients: How many clients make the federation: it waits for them; or their ids.
+        clients: How many clients make the federation: it waits for them. Or the ``members`` that
+            it had before: it waits for ``min_clients`` of them.
         min_clients: With fewer of them connected a run pauses; None is half of them.
         timeout: Seconds that clients have for an answer.
     """
@@ -51,7 +52,7 @@ class FlowerFederation:
         grid: Grid,
         model: nn.Module | Callable[[], nn.Module],
         *,
-        clients: int | Sequence[str],
+        clients: int | Sequence[Member],
         min_clients: int | None = None,
         timeout: float = 3600.0,
     ) -> None:
@@ -71,11 +72,17 @@ class FlowerFederation:
             self.post.gather(clients)
             self.clients: tuple[str, ...] = tuple(sorted(self.post.members, key=_order)[:clients])
         else:
-            self.clients = tuple(clients)
-            self.post.gather(count, self.clients)
+            self.post.members |= {member.client: replace(member, node=0) for member in clients}
+            self.clients = tuple(member.client for member in clients)
+            self.post.gather(least, self.clients)
 
     def __repr__(self) -> str:
         return f"FlowerFederation({len(self.clients)} clients, P = {self._layout.length})"
+
+    @property
+    def members(self) -> list[Member]:
+        """The clients as they have introduced themselves."""
+        return [self.post.members[client] for client in self.clients]
 
     @property
     def sizes(self) -> Tensor:
@@ -85,9 +92,8 @@ class FlowerFederation:
     @property
     def splits(self) -> Sequence[Split]:
         """What all of the clients hold."""
-        held = [self.post.members[client].sizes for client in self.clients]
         every: tuple[Split, ...] = ("train", "validation", "test")
-        return tuple(split for split in every if all(split in sizes for sizes in held))
+        return tuple(s for s in every if all(s in member.sizes for member in self.members))
 
     @property
     def layers(self) -> Mapping[str, slice]:

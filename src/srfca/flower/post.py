@@ -15,7 +15,6 @@ from flwr.app import Array, Message
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from srfca.errors import InputError
 from srfca.federation.base import Absence, Wire
 from srfca.flower.records import (
     NonsenseError,
@@ -59,7 +58,6 @@ class Ask:
 class Member:
     """A client as it has introduced itself."""
 
-    node: int
     client: str
     sizes: Mapping[str, int]
     """Samples of each split."""
@@ -68,6 +66,8 @@ class Member:
     classes: bool
     receives: bool
     """Whether it wants to be given the model it ends up with."""
+    node: int = 0
+    """Flower's id of where it is; 0 is nowhere."""
 
 
 class Post:
@@ -137,8 +137,8 @@ class Post:
         forgot = self._round(task, {client: asks[client] for client in here}, rows, answers)
         for client in forgot:
             self._shelves.pop(client, None)
-        if forgot and self._round(task, {c: asks[c] for c in forgot}, rows, answers):
-            raise InputError(f"clients {', '.join(forgot)} say that they lack what they were sent")
+        for client in self._round(task, {c: asks[c] for c in forgot}, rows, answers):
+            self._miss(client, task, "lacks what it was sent")
         return answers
 
     def _round(
@@ -263,7 +263,7 @@ class Post:
         if not isinstance(features, int) or features < 1:
             raise NonsenseError(f"has samples of {features!r} features")
         classes, receives = (values.get(key) is True for key in ("classes", "receives"))
-        return Member(node, client, whole, features, classes, receives)
+        return Member(client, whole, features, classes, receives, node)
 
     def _wait(self, count: int, of: Collection[str]) -> None:
         """Wait until so many ``of`` the clients are connected, and say so."""

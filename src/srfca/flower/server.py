@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from logging import INFO, getLogger
 from pathlib import Path
 
@@ -11,14 +13,17 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
+from srfca.errors import InputError
 from srfca.federation.base import Tick, silent
-from srfca.federation.journal import read_about
+from srfca.files import replace_file, writable_folder
 from srfca.flower.federation import FlowerFederation
+from srfca.flower.post import Member
 from srfca.flower.serve import serve
 from srfca.flower.settings import Settings, configured
 from srfca.methods import SRFCA, Method, Result
 
 _log = getLogger("flwr").log
+CLIENTS = "clients.json"
 
 Done = Callable[[Result, FlowerFederation], None]
 """Is given the result, and the federation while it is still there."""
@@ -59,16 +64,19 @@ def run(
 
     With ``settings.out`` a run that was killed goes on with the clients that it had.
     """
-    folder = None if settings.out is None else Path(settings.out)
-    journal = None if folder is None else folder / "journal"
-    known = None if journal is None else read_about(journal)
+    folder = None if settings.out is None else writable_folder(Path(settings.out))
+    before = [] if folder is None else read_members(folder)
     federation = FlowerFederation(
         grid,
         model,
-        clients=settings.clients if known is None else known["clients"],
+        clients=before or settings.clients,
         min_clients=settings.min_clients,
         timeout=settings.timeout,
     )
+    journal = None
+    if folder is not None:
+        journal = folder / "journal"
+        write_members(folder, federation.members)
     _log(INFO, "%s with %s clients", method.name, len(federation.clients))
     result = method.fit(federation, settings.seed, Logged(), journal)
     if folder is not None:
@@ -82,6 +90,22 @@ def run(
     if settings.serve:
         serve(method, settings, federation, result)
     return result
+
+
+def write_members(folder: Path, members: list[Member]) -> None:
+    """Write down who the clients are, for a run that goes on with them."""
+    text = json.dumps([asdict(member) for member in members], indent=1) + "\n"
+    replace_file(folder / CLIENTS, text.encode())
+
+
+def read_members(folder: Path) -> list[Member]:
+    """What ``write_members`` wrote, nobody if it did not."""
+    try:
+        return [Member(**each) for each in json.loads((folder / CLIENTS).read_bytes())]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{folder / CLIENTS} is damaged: {error}") from error
 
 
 class Logged:
