@@ -19,8 +19,8 @@ from tests.flower_network import APP, Home, Network, wait_for
 
 pytestmark = pytest.mark.slow
 
-WORK: dict[str, Any] = {"steps": 60, "local_steps": 30, "batch_size": 10, "lr": 0.5}
-RUN: dict[str, Any] = {"clients": 4, "timeout": 60.0, "threshold": 1.5}
+WORK: dict[str, Any] = {"steps": 60, "local_steps": 60, "batch_size": 10, "lr": 0.5}
+RUN: dict[str, Any] = {"clients": 4, "timeout": 120.0, "threshold": 1.5, "local_steps": 60}
 
 
 def simulated(method: Method, clients: int) -> Result:
@@ -65,16 +65,16 @@ def result_of(network: Network, folder: Path, run: int) -> Result:
 def test_the_same_as_in_a_simulation(network: Network, tmp_path: Path) -> None:
     for number in range(4):
         network.node(number, 4)
-    run = network.submit(out=str(tmp_path / "sr-fca"), **RUN)
-    same(result_of(network, tmp_path / "sr-fca", run), simulated(SR_FCA, 4))
-    run = network.submit(out=str(tmp_path / "ifca"), method="ifca", **RUN)
-    same(result_of(network, tmp_path / "ifca", run), simulated(IFCA(k=2, work=Work(**WORK)), 4))
+    first = network.submit(out=str(tmp_path / "sr-fca"), **RUN)
+    second = network.submit(out=str(tmp_path / "ifca"), method="ifca", **RUN)
+    same(result_of(network, tmp_path / "sr-fca", first), simulated(SR_FCA, 4))
+    same(result_of(network, tmp_path / "ifca", second), simulated(IFCA(k=2, work=Work(**WORK)), 4))
 
 
 def test_in_flower_s_simulation(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     try:
-        config = f"srfca.out='{tmp_path / 'out'}'"
+        config = f"srfca.out='{tmp_path / 'out'}' srfca.local-steps=60"
         size = ("--federation-config", "num-supernodes=8")
         home.flwr("run", str(APP), "local", "--stream", *size, "-c", config, seconds=240)
         assert home.processes_of("superlink")
@@ -85,11 +85,11 @@ def test_in_flower_s_simulation(tmp_path: Path) -> None:
 
 
 def test_nodes_killed_in_one_shot_and_in_refine(network: Network, tmp_path: Path) -> None:
-    for number in range(6):
-        network.node(number, 6)
-    config = {**RUN, "clients": 6, "min_clients": 4, "timeout": 40.0}
+    for number in range(5):
+        network.node(number, 5)
+    config = {**RUN, "clients": 5, "min_clients": 3, "timeout": 40.0}
     run = network.submit(out=str(tmp_path / "out"), **config)
-    for node, trainings in ((2, 1), (5, 2)):
+    for node, trainings in ((4, 1), (2, 2)):
         name = f"node {node}"
         wait_for(
             lambda name=name, trainings=trainings: (  # type: ignore[misc]
@@ -100,17 +100,17 @@ def test_nodes_killed_in_one_shot_and_in_refine(network: Network, tmp_path: Path
         )
         network.kill(name)
     result = result_of(network, tmp_path / "out", run)
-    truth = np.arange(6) % 2
-    rest = [0, 1, 3, 4]
+    truth = np.arange(5) % 2
+    rest = [0, 1, 3]
     assert Partition(result.labels[rest]) == Partition(truth[rest])
     absent = {
         stage.name: {each["client"] for each in stage.notes.get("absent", [])}
         for stage in result.history
     }
-    assert absent["ONE_SHOT"] == {"2"}
-    assert absent["TRIMMED_MEAN_GD 1"] == {"5"}
-    assert result.labels[2] == -1
-    assert result.labels[5] == result.labels[1]
+    assert absent["ONE_SHOT"] == {"4"}
+    assert absent["TRIMMED_MEAN_GD 1"] == {"2"}
+    assert result.labels[4] == -1
+    assert result.labels[2] == result.labels[0]
 
 
 def test_tls_with_known_keys_and_a_server_that_is_killed(tmp_path: Path) -> None:
@@ -153,7 +153,11 @@ def test_tls_with_known_keys_and_a_server_that_is_killed(tmp_path: Path) -> None
         assert not (out / "result.json").exists()
         again = network.submit(out=str(out), **RUN)
         same(result_of(network, out, again), simulated(SR_FCA, 4))
-        for node in ("node 7", "node 8"):
-            assert network.processes[node].poll() is not None, network.log(node)
+        for node, why in (
+            ("node 7", "Failed to activate SuperNode"),
+            ("node 8", "CERTIFICATE_VERIFY_FAILED"),
+        ):
+            assert why in network.log(node)
+            assert network.processes[node].poll() is not None
     finally:
         network.close()

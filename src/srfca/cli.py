@@ -61,6 +61,13 @@ def run(
     personalise: Personalise = None,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
+    journal: Annotated[
+        bool,
+        typer.Option(
+            "--journal",
+            help="With --out: if the run is killed, the same command goes on where it was.",
+        ),
+    ] = False,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your own data."""
     from srfca import console
@@ -71,11 +78,13 @@ def run(
     with _interruptible():
         experiment = common.experiment(personalise)
         runner.method(experiment, method)
+        require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
         bars = console.Bars()
         clients = runner.federation(experiment, seed, common.device, common.data_dir, bars)
-        outcome = runner.run(experiment, method, clients, seed, bars)
+        notes = out / "journal" if out is not None and journal else None
+        outcome = runner.run(experiment, method, clients, seed, bars, notes)
         if out is not None:
             saved.save(outcome, experiment, out)
     row = outcome.row()
