@@ -26,6 +26,7 @@ class LocalGrid(Grid):
         self.log: list[tuple[int, str]] = []
         self.sent: dict[str, Message] = {}
         self._replies: dict[str, Message] = {}
+        self.slow_to_answer = 0
         self._next = 1
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
         for partition in partitions:
@@ -70,6 +71,10 @@ class LocalGrid(Grid):
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Answers, but not to the first few requests."""
+        self.slow_to_answer -= 1
+        if self.slow_to_answer >= 0:
+            return []
         return [self._replies.pop(name) for name in message_ids if name in self._replies]
 
     def send_and_receive(

@@ -38,6 +38,7 @@ from srfca.flower.records import (
     unpack,
 )
 from srfca.flower.serve import place, refreshed
+from srfca.flower.server import costs
 from srfca.flower.settings import Settings, configured
 from srfca.flower.shelf import Shelf
 from srfca.methods import IFCA, Global, Local, Method, Oracle
@@ -601,6 +602,27 @@ def test_a_server_app_runs_saves_and_serves(tmp_path: Path) -> None:
     assert [stage.name for stage in served.history][-1].startswith("REFRESH")
 
 
+def test_who_comes_too_late_is_placed_at_the_end() -> None:
+    grid = make_grid()
+    grid.leave(7)
+
+    def joins(partition: int, message: Message) -> object:
+        if len(grid.log) == 3 * M:
+            grid.join(7)
+        return None
+
+    grid.fault = joins
+    done: list[tuple[methods.Result, FlowerFederation]] = []
+    run_app(grid, {"clients": M - 1, "seed": 1}, done=lambda *both: done.append(both))
+    [(result, federation)] = done
+    assert result.clients == tuple(map(str, range(M)))
+    assert result.partition == DATA.truth
+    lines = costs(result, federation)
+    assert lines[0].startswith(f"  ONE_SHOT: {2 * (M - 1)} messages, ")
+    assert lines[-1].startswith(f"all: {federation.wire.messages} messages, ")
+    assert lines[-1].endswith(", 0 not answered")
+
+
 def test_a_killed_server_goes_on_with_the_clients_it_had(tmp_path: Path) -> None:
     expected = SR_FCA.fit(simulation(), seed=1)
     for after in (M + 3, 3 * M, 4 * M + 2):
@@ -619,14 +641,19 @@ def test_a_killed_server_goes_on_with_the_clients_it_had(tmp_path: Path) -> None
         with pytest.raises(KeyboardInterrupt):
             run_app(grid, config)
         assert not (folder / "result.json").exists()
-        run_app(make_grid(reversed(range(M))), config)
+        again = make_grid(reversed(range(M)))
+        again.slow_to_answer = 2
+        run_app(again, config)
         found = methods.Result.load(folder)
         assert found.clients == expected.clients
         assert found.partition == expected.partition
         assert torch.allclose(found.models, expected.models, atol=1e-5)
 
 
-def test_a_killed_server_goes_on_without_a_client_that_has_left_since(tmp_path: Path) -> None:
+def test_a_killed_server_goes_on_without_a_client_that_has_left_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srfca.flower.federation.PATIENCE", 0.3)
     grid = make_grid()
 
     def killed(partition: int, message: Message) -> object:

@@ -21,6 +21,8 @@ from srfca.random import Key
 
 FEW = 16
 """Who is to be scored with one of so few models is asked about all of them: it soon would be."""
+PATIENCE = 60.0
+"""Seconds that a federation waits for all of the clients that it had before."""
 REMEMBERED = 2**20
 """Losses that the server remembers."""
 
@@ -42,7 +44,7 @@ class FlowerFederation:
         grid: Flower's, as a ``ServerApp`` is given it.
         model: As of ``Simulation``, the same as the clients'.
         clients: How many clients make the federation: it waits for them. Or the ``members`` that
-            it had before: it waits for ``min_clients`` of them.
+            it had before: it waits for them a minute, and then for ``min_clients`` of them.
         min_clients: With fewer of them connected a run pauses; None is half of them.
         timeout: Seconds that clients have for an answer.
     """
@@ -74,7 +76,7 @@ class FlowerFederation:
         else:
             self.post.members |= {member.client: replace(member, node=0) for member in clients}
             self.clients = tuple(member.client for member in clients)
-            self.post.gather(least, self.clients)
+            self.post.regather(self.clients, PATIENCE)
 
     def __repr__(self) -> str:
         return f"FlowerFederation({len(self.clients)} clients, P = {self._layout.length})"

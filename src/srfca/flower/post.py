@@ -97,9 +97,17 @@ class Post:
         self._shelves: dict[str, Shelf] = {}
         self._owed: dict[str, str] = {}
 
-    def gather(self, count: int, of: Collection[str] | None = None) -> None:
-        """Wait until so many clients have introduced themselves, of all or of some."""
-        self._wait(count, self.members if of is None else of)
+    def gather(self, count: int) -> None:
+        """Wait until so many clients have introduced themselves."""
+        self._wait(count, self.members)
+
+    def regather(self, of: Collection[str], patience: float) -> None:
+        """Wait for all of some clients that were here before, or after so long for the least."""
+        end = monotonic() + patience
+        while monotonic() < end and len(self.ready(of)) < len(of):
+            self.look()
+            sleep(min(0.2, self._interval))
+        self._wait(min(self._min_clients, len(of)), of)
 
     def look(self) -> None:
         """Who is connected now; nodes that are new are asked who they are, and heard later."""

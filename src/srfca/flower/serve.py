@@ -26,10 +26,7 @@ def serve(
     method: Method, settings: Settings, federation: FlowerFederation, result: Result
 ) -> Result:
     """Place newcomers as they come, and refresh the clusters from time to time."""
-    require(
-        result.clustered and result.own is None and result.mixture is None,
-        f"{method.name} has no cluster models to serve",
-    )
+    require(servable(result), f"{method.name} has no cluster models to serve")
     start = monotonic()
     refreshes = 0
     while settings.serve_for is None or monotonic() - start < settings.serve_for:
@@ -46,6 +43,11 @@ def serve(
             result.save(settings.out)
         sleep(settings.look)
     return result
+
+
+def servable(result: Result) -> bool:
+    """Whether clients have the models of their clusters, rather than their own or mixtures."""
+    return result.clustered and result.own is None and result.mixture is None
 
 
 def place(federation: FlowerFederation, result: Result, newcomers: list[str]) -> Result:

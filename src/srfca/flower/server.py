@@ -18,7 +18,7 @@ from srfca.federation.base import Tick, silent
 from srfca.files import replace_file, writable_folder
 from srfca.flower.federation import FlowerFederation
 from srfca.flower.post import Member
-from srfca.flower.serve import serve
+from srfca.flower.serve import place, servable, serve
 from srfca.flower.settings import Settings, configured
 from srfca.methods import SRFCA, Method, Result
 
@@ -62,6 +62,7 @@ def run(
 ) -> Result:
     """Wait for the clients, run the method, and give each client its model.
 
+    Clients that came too late to take part are placed at the end.
     With ``settings.out`` a run that was killed goes on with the clients that it had.
     """
     folder = None if settings.out is None else writable_folder(Path(settings.out))
@@ -79,12 +80,13 @@ def run(
         write_members(folder, federation.members)
     _log(INFO, "%s with %s clients", method.name, len(federation.clients))
     result = method.fit(federation, settings.seed, Logged(), journal)
+    if servable(result) and (newcomers := federation.newcomers()):
+        result = place(federation, result, newcomers)
     if folder is not None:
         result.save(folder)
-    federation.keep(result.client_models if result.tuned is None else result.tuned)
-    for line in result.summary().splitlines():
+    for line in (*result.summary().splitlines(), *costs(result, federation)):
         _log(INFO, "%s", line)
-    _log(INFO, "%s messages, %s bytes down, %s bytes up", *_cost(federation))
+    federation.keep(result.client_models if result.tuned is None else result.tuned)
     if done is not None:
         done(result, federation)
     if settings.serve:
@@ -118,6 +120,14 @@ class Logged:
         yield silent
 
 
-def _cost(federation: FlowerFederation) -> tuple[int, int, int]:
+def costs(result: Result, federation: FlowerFederation) -> list[str]:
+    """Lines to read: messages and bytes of each stage, beside those of the models it counts."""
+    lines = []
+    for stage in result.history:
+        if wire := stage.notes.get("wire"):
+            counted = f"models of {stage.budget.bytes_down} down, {stage.budget.bytes_up} up"
+            sent = f"{wire['bytes_down']} bytes down, {wire['bytes_up']} up"
+            lines.append(f"  {stage.name}: {wire['messages']} messages, {sent} ({counted})")
     wire = federation.wire
-    return wire.messages, wire.bytes_down, wire.bytes_up
+    whole = f"{wire.messages} messages, {wire.bytes_down} bytes down, {wire.bytes_up} up"
+    return [*lines, f"all: {whole}, {len(wire.absences)} not answered"]
