@@ -13,6 +13,8 @@ from flwr.supercore.task_identity import TaskIdentity
 class LocalGrid(Grid):
     """Nodes 1, 2, ... of one app; each has a context, which it keeps while it is there.
 
+    With ``one_by_one`` nodes introduce themselves one at a look.
+
     ``fault(partition, message)`` may return an exception (the client raises it), a message (a wrong
     answer), or the ellipsis (no answer at all); None is no fault.
     """
@@ -26,7 +28,7 @@ class LocalGrid(Grid):
         self.log: list[tuple[int, str]] = []
         self.sent: dict[str, Message] = {}
         self._replies: dict[str, Message] = {}
-        self.slow_to_answer = 0
+        self.one_by_one = False
         self._next = 1
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
         for partition in partitions:
@@ -71,11 +73,11 @@ class LocalGrid(Grid):
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Answers, but not to the first few requests."""
-        self.slow_to_answer -= 1
-        if self.slow_to_answer >= 0:
-            return []
-        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+        found = [name for name in message_ids if name in self._replies]
+        if self.one_by_one:
+            hellos = [n for n in found if self.sent[n].metadata.message_type == "query.hello"]
+            found = [name for name in found if name not in hellos[1:]]
+        return [self._replies.pop(name) for name in found]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -642,7 +642,7 @@ def test_a_killed_server_goes_on_with_the_clients_it_had(tmp_path: Path) -> None
             run_app(grid, config)
         assert not (folder / "result.json").exists()
         again = make_grid(reversed(range(M)))
-        again.slow_to_answer = 2
+        again.one_by_one = True
         run_app(again, config)
         found = methods.Result.load(folder)
         assert found.clients == expected.clients
