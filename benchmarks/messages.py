@@ -41,14 +41,21 @@ METHODS: dict[str, Method] = {
 
 
 class Rounds(LocalGrid):
-    """Counts how often the server waits for answers."""
+    """Counts how often the server waits for answers: at a pull after a push."""
 
     rounds = 0
+    pushed = False
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages."""
-        self.rounds += 1
+        self.pushed = True
         return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Take answers."""
+        self.rounds += self.pushed
+        self.pushed = False
+        return super().pull_messages(message_ids)
 
 
 def run(method: Method, data: ClientData) -> tuple[Result, Wire, Wire, int]:

@@ -17,7 +17,10 @@ from srfca.methods import IFCA, Method
 from tests.flower_keys import Keys
 from tests.flower_network import APP, Home, Network, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds processes in /proc"),
+]
 
 WORK: dict[str, Any] = {"steps": 60, "local_steps": 60, "batch_size": 10, "lr": 0.5}
 RUN: dict[str, Any] = {"clients": 4, "timeout": 120.0, "threshold": 1.5, "local_steps": 60}

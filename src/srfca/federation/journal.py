@@ -253,7 +253,8 @@ class Journaled:
             return found if scores.accuracy is None else {**found, "accuracy": scores.accuracy}
 
         found, _ = self._once(("scores", list(clients), split), _of_models(models), live)
-        return Scores(found["loss"].cpu(), found.get("accuracy"), found["n"].cpu())
+        accuracy = found["accuracy"].cpu() if "accuracy" in found else None
+        return Scores(found["loss"].cpu(), accuracy, found["n"].cpu())
 
     def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
         """``[c, features, rank]`` leading left singular vectors of each client's inputs."""

@@ -34,6 +34,8 @@ _TRIES = 3
 """How often a node is asked who it is."""
 _LATE = 10
 """How many timeouts a client that is late has before it is asked again."""
+_SAY = 5.0
+"""Least seconds between two reports of who is waited for."""
 _TRAINS = ("fit", "gradients")
 
 Shape = tuple[int, ...]
@@ -157,10 +159,10 @@ class Post:
         answers: dict[str, dict[str, Tensor]],
     ) -> list[str]:
         """Ask each client once, and add to the answers; returns who has forgotten a model."""
-        messages = [
+        messages = (
             self._message(task, self.members[client].node, ask, self._lacking(client, ask, rows))
             for client, ask in asks.items()
-        ]
+        )
         sent = zip(self._push(messages), asks, strict=True)
         waiting = {message_id: client for message_id, client in sent if message_id}
         for client in sorted(set(asks) - set(waiting.values())):
@@ -209,12 +211,13 @@ class Post:
             content(values, rows=rows), node, f"{kind}.{task}", ttl=_LATE * self._timeout
         )
 
-    def _push(self, messages: list[Message]) -> list[str]:
-        if not messages:
-            return []
-        size = sum(size_of(message.content) for message in messages)
-        self.wire = _more(self.wire, messages=len(messages), bytes_down=size)
-        return list(self._grid.push_messages(messages))
+    def _push(self, messages: Iterable[Message]) -> list[str | None]:
+        """Send messages one by one: together they may be too large, and ids would go astray."""
+        names: list[str | None] = []
+        for message in messages:
+            self.wire = _more(self.wire, messages=1, bytes_down=size_of(message.content))
+            names += list(self._grid.push_messages([message]))[:1] or [None]
+        return names
 
     def _pull(self, waiting: Collection[str]) -> list[Message]:
         replies = list(self._grid.pull_messages(list(waiting))) if waiting else []
@@ -275,19 +278,20 @@ class Post:
 
     def _wait(self, count: int, of: Collection[str]) -> None:
         """Wait until so many ``of`` the clients are connected, and say so."""
-        said = None
+        said, when = "", 0.0
         while True:
             self.look()
             here = self.ready(of)
             if len(here) >= count:
-                if said is not None:
+                if said:
                     _log(INFO, "going on with %s clients", len(here))
                 return
             missing = sorted(set(of) - set(here))
-            if said != (state := (len(here), tuple(missing))):
-                names = f"; not here, or late: {', '.join(missing)}" if missing else ""
-                _log(WARNING, "waiting: %s of at least %s clients%s", len(here), count, names)
-                said = state
+            names = f"; not here, or late: {', '.join(missing)}" if missing else ""
+            state = f"waiting: {len(here)} of at least {count} clients{names}"
+            if state != said and monotonic() - when > _SAY:
+                _log(WARNING, "%s", state)
+                said, when = state, monotonic()
             sleep(min(0.2, self._interval))
 
     def _miss(self, client: str, task: str, why: str) -> None:
