@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from srfca import SRFCA, InputError, Partition, Simulation, Work
+from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work
 from srfca.clustering.lazy import lazy_clusters
 from srfca.clustering.threshold import complete
 from srfca.distances import Side, cross_loss
@@ -34,8 +34,8 @@ WORK = Work(steps=20, local_steps=5, batch_size=10, lr=0.05)
 class Dropping(Simulation):
     """A simulation in which some clients do not answer some questions, by their number."""
 
-    def __init__(self, drops: dict[int, list[int]]) -> None:
-        super().__init__(DATA, linear(4), device="cpu")
+    def __init__(self, drops: dict[int, list[int]], data: ClientData = DATA) -> None:
+        super().__init__(data, linear(4), device="cpu")
         self.drops = drops
         self.asked = 0
         self.wire = Wire()
@@ -231,3 +231,13 @@ def test_small_pieces() -> None:
     assert limits is not None
     assert limits[0] == torch.inf
     assert limits[1].isfinite()
+
+
+def test_where_nobody_is_alike_who_is_absent_has_no_cluster() -> None:
+    data = examples.regression([20] * 6, clusters=6)
+    whole = SRFCA(work=WORK).fit(Simulation(data, linear(4), device="cpu"), seed=0)
+    assert whole.partition.num_clusters == 6
+    federation = Dropping({0: [2]}, data)
+    result = SRFCA(work=WORK, distance="l2").fit(federation, seed=0)
+    assert result.labels.tolist() == [0, 1, -1, 2, 3, 4]
+    assert torch.equal(result.models, whole.models[[0, 1, 3, 4, 5]])

@@ -175,7 +175,10 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
 
     nobody_is_alike = choice.threshold is None and partition.num_clusters > 1
     if nobody_is_alike:
-        clusters = Clusters.of(partition.labels, w[partition.labels >= 0])
+        alone = partition.labels >= 0
+        clusters = Clusters(
+            partition, w if alone.all() else w[torch.tensor(alone, device=w.device)]
+        )
     else:
         clusters = Clusters(partition, w0.expand(partition.num_clusters, -1))
         for r in range(1, options.refine_steps + 1):
