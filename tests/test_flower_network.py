@@ -90,7 +90,7 @@ def test_in_flower_s_simulation(tmp_path: Path) -> None:
 def test_nodes_killed_in_one_shot_and_in_refine(network: Network, tmp_path: Path) -> None:
     for number in range(5):
         network.node(number, 5)
-    config = {**RUN, "clients": 5, "min_clients": 3, "timeout": 40.0}
+    config = {**RUN, "clients": 5, "min_clients": 3, "timeout": 30.0}
     run = network.submit(out=str(tmp_path / "out"), **config)
     for node, trainings in ((4, 1), (2, 2)):
         name = f"node {node}"
