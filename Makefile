@@ -6,12 +6,15 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test test-all lint types check bench clean
 
 demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
 
-test: .venv/installed-dev  ## all tests, with coverage
+test: .venv/installed-dev  ## all tests but those on a real network, with coverage
+	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow"
+
+test-all: .venv/installed-dev  ## all tests, with coverage: some minutes more
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 lint: .venv/installed-dev
@@ -21,7 +24,7 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-check: lint types test  ## what CI runs
+check: lint types test-all  ## what CI runs
 
 bench: .venv/installed benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md

@@ -10,13 +10,15 @@ from torch import Tensor, nn
 
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.federation.augment import AUGMENTATIONS, Augmentation
-from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Work, silent
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
 from srfca.federation.loss import Loss, loss_named
 from srfca.models.rows import Layout
 from srfca.random import Key, batches, bits, client_words, integers, streams
 
 
 class LoopFederation:
+    wire = Wire()
+
     def __init__(
         self,
         data: ClientData,

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from srfca import Result
 from srfca.experiments.config import METHODS
@@ -154,3 +155,25 @@ def test_interrupted_it_leaves_no_half_written_file(tmp_path: Path) -> None:
         assert names <= {"result.json", "run.json", "tensors.safetensors"}
         if "run.json" in names:
             Result.load(folder)
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    command = ["run", "rotated-digits", "--set", "clients=12", "--set", "steps=100"]
+    whole, parts = ["--out", str(tmp_path / "whole")], ["--out", str(tmp_path / "parts")]
+    assert srfca(*command, *whole).returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "srfca", *command, *parts, "--journal"], stdout=subprocess.DEVNULL
+    )
+    checkpoints = tmp_path / "parts" / "journal"
+    while not list(checkpoints.glob("*.checkpoint.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "parts" / "result.json").exists()
+    assert srfca(*command, *parts, "--journal").returncode == 0
+    expected, found = (Result.load(tmp_path / name) for name in ("whole", "parts"))
+    assert torch.equal(found.models, expected.models)
+    assert found.labels.tolist() == expected.labels.tolist()
+    refused = srfca(*command, "--journal")
+    assert "--journal needs --out" in refused.stderr

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from srfca import Global, Local, Simulation, Work
-from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, silent
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, silent
 from srfca.federation.counted import Budget, Counted, _fingerprints
 from srfca.methods import Ditto
 from srfca.models import linear
@@ -28,6 +28,7 @@ class Stub:
     sizes = torch.tensor([5, 6, 7])
     splits: Sequence[Split] = ("train", "validation")
     layers: ClassVar = {"all": slice(0, WIDTH)}
+    wire = Wire()
 
     def __init__(self) -> None:
         self.made = 100.0

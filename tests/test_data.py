@@ -6,6 +6,7 @@ import torch
 
 from srfca import ClientData, data
 from srfca.data.clients import hold_out
+from srfca.data.digits import read_digits
 from srfca.errors import InputError
 
 
@@ -135,3 +136,12 @@ def test_what_is_held_out_depends_on_the_client_not_on_its_place() -> None:
     assert forward.sizes.tolist() == [5, 5, 5]
     assert torch.equal(forward.of(0)[1], backward.of(2)[1])
     assert not torch.equal(forward.of(0)[1], forward.of(1)[1])
+
+
+def test_digits_are_scikit_learn_s() -> None:
+    from sklearn.datasets import load_digits
+
+    expected = load_digits()
+    images, digits = read_digits()
+    assert np.array_equal(images, expected.images)
+    assert np.array_equal(digits, expected.target)

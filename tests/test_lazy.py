@@ -102,7 +102,7 @@ def test_sampled_moves_are_the_exact_ones_where_the_sample_is_everybody(
     rng = np.random.default_rng(seed)
     edges = np.triu(rng.random((m, m)) < 0.5, 1)
     edges = edges | edges.T
-    found = sampled_moves(lambda v, others: edges[v, others], partition, rng)
+    found = sampled_moves(lambda some, others: edges[np.ix_(some, others)], partition, rng)
     if partition.num_clusters == 0:
         assert found == partition
         return

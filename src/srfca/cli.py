@@ -29,6 +29,8 @@ app = typer.Typer(
 
 data_app = typer.Typer(help="Look at data sets, or download them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+flower_app = typer.Typer(help="Real clients, by Flower.", no_args_is_help=True)
+app.add_typer(flower_app, name="flower")
 
 
 @app.callback(invoke_without_command=True)
@@ -59,6 +61,13 @@ def run(
     personalise: Personalise = None,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
+    journal: Annotated[
+        bool,
+        typer.Option(
+            "--journal",
+            help="With --out: if the run is killed, the same command goes on where it was.",
+        ),
+    ] = False,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your own data."""
     from srfca import console
@@ -69,11 +78,13 @@ def run(
     with _interruptible():
         experiment = common.experiment(personalise)
         runner.method(experiment, method)
+        require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
         bars = console.Bars()
         clients = runner.federation(experiment, seed, common.device, common.data_dir, bars)
-        outcome = runner.run(experiment, method, clients, seed, bars)
+        notes = out / "journal" if out is not None and journal else None
+        outcome = runner.run(experiment, method, clients, seed, bars, notes)
         if out is not None:
             saved.save(outcome, experiment, out)
     row = outcome.row()
@@ -210,6 +221,20 @@ def tune(
         console.show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
         console.show(console.trials_table(ranked[:5]))
         console.show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))
+
+
+@flower_app.command("new")
+def flower_new(
+    folder: Annotated[Path, typer.Argument(help="A new folder; the app is called like it.")],
+) -> None:
+    """Write a Flower app that runs as it is, to put your own data and model into."""
+    from srfca import console
+    from srfca.apps import new_app
+
+    with _interruptible():
+        for path in new_app(folder):
+            console.show(str(path))
+    console.show(f"Run it: flwr run {folder} local --stream --federation-config num-supernodes=8")
 
 
 @data_app.command("check")

@@ -71,23 +71,34 @@ class Side:
         )  # fmt: skip
 
     def losses_on(self, clients: Indices) -> Tensor:
-        """``[k, c]`` loss of each model on each client's training data; what is known is kept."""
+        """``[k, c]`` loss of each model on each client's training data; what is known is kept.
+
+        A client that did not answer is asked again the next time.
+        """
         columns = self._known.setdefault("columns", {})
         new = [client for client in clients.tolist() if client not in columns]
         if new:
             found = self.federation.losses(self.models, new, sample=self.sample).cpu()
             before = self._known.get("losses", found[:, :0])
             self._known["losses"] = torch.cat([before, found], dim=1)
-            columns.update(zip(new, range(len(columns), len(columns) + len(new)), strict=True))
-        return torch.as_tensor(self._known["losses"])[:, [columns[c] for c in clients.tolist()]]
+            columns.update({client: before.shape[1] + i for i, client in enumerate(new)})
+        losses = torch.as_tensor(self._known["losses"])[:, [columns[c] for c in clients.tolist()]]
+        for client in clients[losses.isnan().all(0).numpy()].tolist():
+            del columns[client]
+        return losses
 
     def loss_on(self, other: Side) -> Tensor:
-        """``[k, l]`` loss of each model on the other side's data: the mean over its clients."""
+        """``[k, l]`` loss of each model on the other side's data: the mean over its clients.
+
+        Over those that answered; NaN if nobody did.
+        """
         clients, place = np.unique(other.who, return_inverse=True)
         stand_for, count = torch.tensor(other.stand_for), len(other.models)
-        share = torch.bincount(stand_for, minlength=count)[stand_for].double().reciprocal()
-        losses = self.losses_on(clients).double()[:, torch.tensor(place)] * share
-        return losses.new_zeros(len(losses), count).index_add(1, stand_for, losses)
+        losses = self.losses_on(clients).double()[:, torch.tensor(place)]
+        nothing = losses.new_zeros(len(losses), count)
+        known = nothing.index_add(1, stand_for, (~losses.isnan()).double())
+        shares = (losses / known[:, stand_for]).masked_fill(losses.isnan(), 0.0)
+        return nothing.index_add(1, stand_for, shares).masked_fill(known == 0, torch.nan)
 
 
 Distance = Callable[[Side, Side], np.ndarray]
@@ -126,8 +137,13 @@ def cosine(a: Side, b: Side) -> np.ndarray:
 
 
 def cross_loss(a: Side, b: Side) -> np.ndarray:
-    """The mean of the loss of a's model on b's data and of b's model on a's data."""
-    return ((a.loss_on(b) + b.loss_on(a).T) / 2).numpy()
+    """The mean of the loss of a's model on b's data and of b's model on a's data.
+
+    Where one of the two is not known, because a client did not answer, it is the other.
+    """
+    there, back = a.loss_on(b), b.loss_on(a).T
+    there = torch.where(there.isnan(), back, there)
+    return ((there + torch.where(back.isnan(), there, back)) / 2).numpy()
 
 
 def one_sided_loss(a: Side, b: Side) -> np.ndarray:

@@ -95,6 +95,16 @@ class Partition:
         large = np.append(self.sizes >= min_size, False)  # the last one serves the label -1
         return Partition(np.where(large[self.labels], self.labels, -1))
 
+    def spread(self, here: Labels, count: int) -> Partition:
+        """The same among ``count`` clients, of which these are ``here``; the others are left out.
+
+        >>> Partition([0, 1, 0]).spread(np.array([0, 2, 3]), 5).labels.tolist()
+        [0, -1, 1, 0, -1]
+        """
+        labels = np.full(count, -1, dtype=np.int64)
+        labels[here] = self.labels
+        return Partition(labels)
+
     def misclustering(self, truth: Partition) -> float:
         """The fraction of clients in a wrong cluster, clusters matched one to one (Hungarian).
 

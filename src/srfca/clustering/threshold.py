@@ -312,3 +312,21 @@ def check_distances(distances: Matrix) -> None:
     if np.isnan(distances).any():
         row, column = np.argwhere(np.isnan(distances))[0]
         raise InputError(f"distances must not be NaN, but the one from {row} to {column} is")
+
+
+def complete(distances: Matrix) -> NDArray[np.int64]:
+    """Vertices among whom all distances ``[m, m]`` are known: the one that lacks most goes first.
+
+    What lies on the diagonal does not count.
+
+    >>> nan = np.nan
+    >>> complete(np.array([[0, nan, 1], [nan, 0, nan], [1, nan, 0]])).tolist()
+    [0, 2]
+    """
+    unknown = np.isnan(distances)
+    np.fill_diagonal(unknown, False)
+    unknown |= unknown.T
+    here = np.ones(len(distances), dtype=bool)
+    while (lacking := (unknown & here).sum(1) * here).any():
+        here[lacking.argmax()] = False
+    return np.flatnonzero(here)

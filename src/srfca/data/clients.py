@@ -101,6 +101,19 @@ class ClientData:
     def __len__(self) -> int:
         return len(self.clients)
 
+    def only(self, client: int) -> ClientData:
+        """One client's data alone, under its own id.
+
+        >>> ClientData.of([(torch.ones(3, 2), torch.ones(3))] * 4).only(2).clients
+        ('2',)
+        """
+        require(0 <= client < len(self), f"clients are numbered 0 to {len(self) - 1}, not {client}")
+        of = {split: getattr(self, split) for split in ("train", "test")}
+        name = self.clients[client]
+        train, test = (None if part is None else {name: part.of(client)} for part in of.values())
+        assert train is not None
+        return ClientData.of(train, test)
+
     def __repr__(self) -> str:
         low, high = int(self.train.sizes.min()), int(self.train.sizes.max())
         sizes = str(low) if low == high else f"{low} to {high}"

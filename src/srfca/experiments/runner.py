@@ -152,6 +152,7 @@ def run(
     clients: Simulation,
     seed: int,
     monitor: Monitor | None = None,
+    journal: Path | None = None,
 ) -> Outcome:
     """Run a method, and score it on test data, or on validation data if there are none."""
     learner = method(experiment, name, clients.data.truth)
@@ -161,7 +162,7 @@ def run(
         "there is nothing to score on: the data have no test samples, and validation is 0",
     )
     start = perf_counter()
-    result: Result = learner.fit(clients, seed=seed, monitor=monitor)
+    result: Result = learner.fit(clients, seed=seed, monitor=monitor, journal=journal)
     seconds = perf_counter() - start
     scores = result.scores(clients, split)
     tuned = None if result.tuned is None else result.scores(clients, split, tuned=True)

@@ -1,6 +1,16 @@
 """Federations: who holds the data."""
 
-from srfca.federation.base import Federation, Focus, Mixture, Sample, Scores, Work
+from srfca.federation.base import Absence, Federation, Focus, Mixture, Sample, Scores, Wire, Work
 from srfca.federation.simulation import Simulation
 
-__all__ = ["Federation", "Focus", "Mixture", "Sample", "Scores", "Simulation", "Work"]
+__all__ = [
+    "Absence",
+    "Federation",
+    "Focus",
+    "Mixture",
+    "Sample",
+    "Scores",
+    "Simulation",
+    "Wire",
+    "Work",
+]

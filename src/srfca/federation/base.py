@@ -162,11 +162,32 @@ class Scores:
         return Scores(torch.where(these, self.loss, others.loss), accuracy, self.n)
 
 
+@dataclass(frozen=True)
+class Absence:
+    """A client that was asked and gave no answer that can be used."""
+
+    client: str
+    asked: str
+    """What for: ``fit``, ``losses``, ..."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What has gone between the server and clients that are apart from it, so far."""
+
+    messages: int = 0
+    """Messages to clients; each has an answer, or an absence."""
+    bytes_down: int = 0
+    bytes_up: int = 0
+    absences: tuple[Absence, ...] = ()
+
+
 class Federation(Protocol):
     """Whoever holds the clients' data. Methods see nothing else of the clients.
 
     Clients are named by their place in ``clients``; ``c`` below is the number of those asked for,
-    P the length of a row.
+    P the length of a row. What a client was asked for and did not answer is NaN, and an absence.
     """
 
     @property
@@ -187,6 +208,11 @@ class Federation(Protocol):
     @property
     def layers(self) -> Mapping[str, slice]:
         """Where each layer lies in a row: trained ones alone, from the inputs to the outputs."""
+        ...
+
+    @property
+    def wire(self) -> Wire:
+        """What has gone over the wire, and who did not answer; nothing in a simulation."""
         ...
 
     def initial(self, seed: int) -> Tensor:

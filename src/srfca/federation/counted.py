@@ -19,6 +19,7 @@ from srfca.federation.base import (
     Scores,
     Split,
     Tick,
+    Wire,
     Work,
     silent,
 )
@@ -96,6 +97,11 @@ evaluations=4)
     def layers(self) -> Mapping[str, slice]:
         """Where each layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def wire(self) -> Wire:
+        """What has gone over the wire."""
+        return self.federation.wire
 
     @contextmanager
     def private(self) -> Iterator[None]:

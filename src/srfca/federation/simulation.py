@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,13 +12,14 @@ from torch import Tensor, nn
 from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
-from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Work, silent
+from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
 from srfca.federation.dense import network_of
 from srfca.federation.evaluation import Evaluation, all_samples, some_samples
 from srfca.federation.lanes import Job, Kept, Lanes, Plan
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.network import arithmetic, precision_named
 from srfca.federation.traits import check_labels, traits_of
+from srfca.models.rows import make
 from srfca.random import Key, batches, bits, client_words, integers, streams
 
 _CACHE = 12 * 2**20
@@ -60,6 +60,8 @@ class Simulation:
     >>> w.shape, fed.losses(w, range(8)).shape
     (torch.Size([8, 2410]), torch.Size([8, 8]))
     """
+
+    wire = Wire()
 
     def __init__(
         self,
@@ -147,6 +149,19 @@ class Simulation:
     def layers(self) -> Mapping[str, slice]:
         """Where each layer lies in a row."""
         return self._layout.layers
+
+    def sizes_of(self, split: Split) -> Tensor:
+        """``[m]`` samples of each client in a split."""
+        return self._split(split).sizes
+
+    @property
+    def trainings(self) -> dict[tuple[int, str], dict[tuple[int, int], Kept]]:
+        """What clients keep of the trainings, by seed and purpose, that they are in."""
+        return self._trainings
+
+    @trainings.setter
+    def trainings(self, kept: dict[tuple[int, str], dict[tuple[int, int], Kept]]) -> None:
+        self._trainings = kept
 
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
@@ -423,11 +438,7 @@ class Simulation:
         return who.to(self.device)
 
     def _make(self, seed: int) -> nn.Module:
-        if isinstance(self._model, nn.Module):
-            return deepcopy(self._model)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            return self._model()
+        return make(self._model, seed)
 
 
 def _leading(rows: Tensor, rank: int) -> Tensor:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from srfca._version import __version__
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.base import Federation, Mixture, Work
+from srfca.federation.journal import Journal
 from srfca.methods.personalise import personalise
-from srfca.methods.result import Result, reach
+from srfca.methods.result import Result, models_of_clients, reach
 from srfca.methods.run import Monitor, Run
 
 
@@ -55,7 +57,7 @@ class Answer:
         """``[m, P]`` the model of each client: of a mixture, the one that it has most of."""
         if self.own is not None:
             return self.own
-        return self.models[torch.tensor(self.labels, device=self.models.device)]
+        return models_of_clients(self.models, self.labels)
 
     @property
     def predictors(self) -> Tensor | Mixture:
@@ -104,9 +106,19 @@ class Method(ABC):
     def solve(self, run: Run) -> Answer:
         """Find a model for every client."""
 
-    def fit(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None) -> Result:
-        """Find a model for every client of a federation; the seed decides every draw."""
-        run = Run(federation, seed, monitor)
+    def fit(
+        self,
+        federation: Federation,
+        seed: int = 0,
+        monitor: Monitor | None = None,
+        journal: str | Path | None = None,
+    ) -> Result:
+        """Find a model for every client of a federation; the seed decides every draw.
+
+        With a ``journal``, a folder, a run that was killed goes on where it was when it is started
+        again, and ends with the same models.
+        """
+        run = Run(federation, seed, monitor, self._journal(journal, federation, seed))
         answer = self.solve(run)
         tuned = tuned_steps = None
         if self.personal_steps:
@@ -116,7 +128,7 @@ class Method(ABC):
             )  # fmt: skip
         limits = None
         if self.clustered:
-            limits = reach(federation, answer.models, Partition(answer.labels))
+            limits = reach(run.federation.federation, answer.models, Partition(answer.labels))
         return Result(
             method=self.name,
             parameters=self.parameters(),
@@ -132,6 +144,14 @@ class Method(ABC):
             clustered=self.clustered,
             reach=limits,
         )
+
+    def _journal(
+        self, folder: str | Path | None, federation: Federation, seed: int
+    ) -> Journal | None:
+        if folder is None:
+            return None
+        about = {"srfca": __version__, "method": self.name, "parameters": self.parameters()}
+        return Journal(folder, {**about, "seed": seed, "clients": list(federation.clients)})
 
     def parameters(self) -> dict[str, Any]:
         """All parameters, as they are saved with a result."""

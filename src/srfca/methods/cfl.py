@@ -104,7 +104,6 @@ class CFL(Method):
         federation, work = run.federation, self.work
         aggregate = weighted_mean if self.weighted else plain_mean
         who = np.arange(len(federation.clients))
-        names = [f"client {client!r}" for client in federation.clients]
         partition = everybody(federation)
         models = federation.initial(run.seed).unsqueeze(0)
         first, seen = 0.0, dict[bytes, Partition | None]()
@@ -113,7 +112,7 @@ class CFL(Method):
                 starts = Answer(partition.labels, models).client_models
                 key = Key(run.seed, "cfl", number)
                 rows = federation.fit(starts, who.tolist(), work, key, tick)
-                check_finite(rows, names, "federated training")
+                check_finite(federation, rows, who, "federated training")
                 updates = trained_part(federation, rows - starts)
                 first = first or float(updates.norm(dim=1).mean())
                 looks = []

@@ -106,6 +106,6 @@ def personal_round(
     at = torch.tensor(who, device=v.device)
     with federation.private():
         rows = federation.fit(v[at], who.tolist(), work, key, tick, w.expand(len(who), -1))
-    names = [f"client {federation.clients[c]!r}" for c in who]
-    check_finite(rows, names, "training of the clients' own models")
+    what = "training of the clients' own models"
+    rows = check_finite(federation, rows, who, what, otherwise=v[at])
     return v.index_copy(0, at, rows)

@@ -84,18 +84,23 @@ class FedEM(Method):
                 key = Key(run.seed, "fedem", number)
                 who = torch.as_tensor(participants(federation, every, self.participation, key))
                 present = Mixture(theta, pi[who])
-                pi[who] = federation.shares(present, who.tolist())
+                pi[who] = unless_unknown(federation.shares(present, who.tolist()), pi[who])
                 rows = train_components(run, present, who, work, key, tick)
                 weights = federation.sizes.to(theta.device)[who].unsqueeze(1).expand(-1, self.k)
                 if self.weighting == "responsibilities":
                     weights = weights * pi[who]
                 theta = aggregate(rows, weights, theta)
-        pi = federation.shares(Mixture(theta, pi), range(m))
+        pi = unless_unknown(federation.shares(Mixture(theta, pi), range(m)), pi)
         answer = Answer.mixed(Mixture(theta, pi))
         assert answer.mixture is not None
         notes = {"mixture": answer.mixture.tolist()}
         run.record("FEDEM", Partition(answer.labels), answer.predictors, notes=notes)
         return answer
+
+
+def unless_unknown(found: Tensor, before: Tensor) -> Tensor:
+    """What was found, or what was there before where a client did not answer."""
+    return torch.where(found.isnan(), before, found)
 
 
 def uniform(m: int, theta: Tensor) -> Tensor:
@@ -115,9 +120,10 @@ def train_components(
     component = torch.arange(k).repeat(c)
     focus = Focus(Mixture(present.models, present.weights.repeat_interleave(k, 0)), component)
     clients = who.repeat_interleave(k).tolist()
-    rows = run.federation.fit(present.models.repeat(c, 1), clients, work, key, tick, focus=focus)
-    names = [f"client {run.federation.clients[client]!r}" for client in clients]
-    return check_finite(rows, names, "training of a component").view(c, k, -1)
+    starts = present.models.repeat(c, 1)
+    rows = run.federation.fit(starts, clients, work, key, tick, focus=focus)
+    what = "training of a component"
+    return check_finite(run.federation, rows, clients, what, otherwise=starts).view(c, k, -1)
 
 
 def aggregate(rows: Tensor, weights: Tensor, theta: Tensor) -> Tensor:

@@ -119,8 +119,7 @@ class FedGroup(Method):
         work = pretraining(self.work, self.pretrain_steps)
         key = Key(seed, "fedgroup pretraining")
         rows = federation.fit(w0.expand(len(clients), -1), clients, work, key, tick)
-        names = [f"client {federation.clients[c]!r}" for c in clients]
-        return check_finite(rows, names, "pretraining") - w0
+        return check_finite(federation, rows, clients, "pretraining") - w0
 
     def assign(self, result: Result, newcomers: Federation) -> NDArray[np.int64]:
         """Cold start of newcomers: ``[c]`` the group of each client of another federation.

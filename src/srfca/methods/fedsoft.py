@@ -78,7 +78,8 @@ class FedSoft(Method):
             for number in range(work.rounds):
                 key = Key(run.seed, "fedsoft", number)
                 if number % self.tau == 0:
-                    u = importance(federation.shares(c, range(m)), self.sigma)
+                    shares = federation.shares(c, range(m)).nan_to_num(nan=1 / self.k)
+                    u = importance(shares, self.sigma)
                 v = aggregation_weights(u, federation.sizes)
                 if draws is not None:
                     v = selected(v, draws, key)
@@ -87,8 +88,7 @@ class FedSoft(Method):
                 near = u @ c
                 w = near.clone() if w is None else w
                 rows = federation.fit(w[who], who.tolist(), work, key, tick, near[who])
-                names = [f"client {federation.clients[i]!r}" for i in who.tolist()]
-                w[who] = check_finite(rows, names, "training")
+                w[who] = check_finite(federation, rows, who.tolist(), "training", otherwise=w[who])
                 c = v[who].T @ w[who]
         assert w is not None
         labels = u.argmax(1).cpu().numpy()

@@ -73,7 +73,7 @@ class FeSEM(Method):
                 who = participants(federation, everyone, self.participation if number else 1.0, key)
                 starts = centres[torch.tensor(labels[who], device=centres.device)]
                 rows = federation.fit(starts, who.tolist(), self.work, key, tick)
-                check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "training")
+                check_finite(federation, rows, who, "training")
                 if number == 0:
                     labels = k_means(rows, self.k, key)
                 else:

@@ -29,16 +29,23 @@ def interchangeable(
     loss would grow with the other cluster's model (its logarithm, since losses of few samples have
     long tails), averaged over both sides, has mean 0 if the two clusters are parts of one, however
     good either model is. A one-sided t-test over the clients tells whether it is more than that; a
-    loss that doubles is more than that, even where few samples make the test blind.
+    loss that doubles is more than that, even where few samples make the test blind. Clients whose
+    losses are not known, NaN, do not count; clusters of no others are not joined.
     """
     from scipy.stats import t
 
     count = partition.num_clusters
-    logs = np.log(losses + 1e-9 * losses.mean() + np.finfo(np.float64).tiny)
+    known = ~np.isnan(losses)
+    logs = np.log(losses + 1e-9 * losses[known].mean() + np.finfo(np.float64).tiny)
     same = np.eye(count, dtype=bool)
     for a in range(count):
         for b in range(a):
-            in_a, in_b = partition.members(a), partition.members(b)
+            in_a, in_b = (
+                members[known[a, members] & known[b, members]]
+                for members in (partition.members(a), partition.members(b))
+            )
+            if not len(in_a) or not len(in_b):
+                continue
             growth = [logs[b, in_a] - logs[a, in_a], logs[a, in_b] - logs[b, in_b]]
             mean = (growth[0].mean() + growth[1].mean()) / 2
             freedom = len(in_a) + len(in_b) - 2
@@ -61,7 +68,7 @@ def transfer(federation: Federation, w0: Tensor, w: Tensor) -> float:
     every = range(len(federation.clients))
 
     def held_out(models: Tensor) -> float:
-        return float(federation.scores(models, every, "validation").loss.mean())
+        return float(federation.scores(models, every, "validation").loss.nanmean())
 
     start = held_out(w0.expand(len(w), -1))
     own = start - held_out(w)

@@ -94,7 +94,7 @@ class Hierarchical(Method):
             starts = model.expand(len(who), -1)
             key = Key(run.seed, "hierarchical", n)
             rows = federation.fit(starts, who.tolist(), work, key, tick)
-            check_finite(rows, [f"client {client!r}" for client in federation.clients], "a round")
+            check_finite(federation, rows, who, "a round")
             updates = trained_part(federation, rows - starts)
             distances = update_distances(run, updates, self.metric)
             cut = agglomerate(

@@ -18,12 +18,14 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require, require_positive, unknown
 from srfca.federation.base import Federation, Tick, Work
 from srfca.methods.base import Answer, Method, require_share
+from srfca.methods.result import models_of_clients
 from srfca.methods.rounds import (
     Aggregate,
     Exchange,
     cluster_round,
     counts,
     everybody,
+    least,
     nearest,
     participants,
     plain_mean,
@@ -163,7 +165,7 @@ class Clustered:
     @property
     def client_models(self) -> Tensor:
         """The model of each client: ``[m, P]``."""
-        return self.models[torch.tensor(self.labels, device=self.models.device)]
+        return models_of_clients(self.models, self.labels)
 
     @property
     def answer(self) -> Answer:
@@ -201,25 +203,42 @@ def alternate(
     rounds, exchange = schedule(federation, work, server_lr)
     if common is not None:
         exchange = averaging(exchange, federation, aggregate, common)
-    labels = np.full(len(everyone), -1)
-    changed = []
+    stands = {
+        "models": models,
+        "labels": torch.full((len(everyone),), -1),
+        "changed": torch.zeros(0, dtype=torch.int64),
+        "done": torch.tensor(0),
+    }
     with run.stage(stage, sum(counts(everyone, participation)) * work.steps) as tick:
-        for number in range(rounds):
+        if not work.keep_state:
+            stands = run.latest(purpose, **stands)
+        models, labels = stands["models"], stands["labels"].numpy().copy()
+        changed = stands["changed"].tolist()
+        for number in range(int(stands["done"]), rounds):
             key = Key(run.seed, purpose, number)
             if number % rounds_between == 0:
                 who = participants(federation, everyone, participation, key)
                 chosen = nearest(federation, models, who)
+                who, chosen = who[chosen >= 0], chosen[chosen >= 0]
                 changed.append(moved(labels[who], chosen))
                 labels[who] = chosen
             models = cluster_round(
                 federation, models, who, labels[who], exchange, aggregate, key, tick
             )
-            if common is not None:
+            if common is not None and len(who):
                 models = torch.where(common, models[labels[who[0]]], models)
+            if (number + 1) % rounds_between == 0 and not work.keep_state:
+                run.checkpoint(
+                    purpose, models=models, labels=torch.tensor(labels),
+                    changed=torch.tensor(changed), done=torch.tensor(number + 1),
+                )  # fmt: skip
         losses = federation.losses(models, range(len(everyone))).cpu().double()
-    last = losses.argmin(0).numpy()
+    last = least(losses)
+    answered = last >= 0
+    last = np.where(answered, last, labels)
     changed.append(moved(labels, last))
-    return Clustered(models, last, float(losses.min(0).values.mean()), changed)
+    best = losses[:, torch.tensor(answered)].min(0).values
+    return Clustered(models, last, float(best.mean()), changed)
 
 
 def moved(before: NDArray[np.int64], after: NDArray[np.int64]) -> int:

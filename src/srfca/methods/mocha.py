@@ -88,7 +88,7 @@ def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
             who = participants(federation, partition, options.participation, key)
             at = torch.tensor(who, device=w.device)
             rows = federation.fit(w[at], who.tolist(), local, key, tick, anchors=w0 + z[at] - u[at])
-            check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "training")
+            rows = check_finite(federation, rows, who, "training", otherwise=w[at])
             w = w.index_copy(0, at, rows)
             moved = w - w0
             z = near(moved + u, coupling(moved), options.coupling / rho)

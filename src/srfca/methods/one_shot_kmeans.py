@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import local_training, plain_mean, trained_part, weighted_mean
+from srfca.methods.rounds import heard, local_training, plain_mean, trained_part, weighted_mean
 from srfca.methods.run import Run
 from srfca.random import Key
 
@@ -63,7 +64,10 @@ class OneShotKMeans(Method):
             w0, key = federation.initial(run.seed), Key(run.seed, "local")
             w = local_training(federation, w0, self.work, key, tick)
         word = Key(run.seed, "k-means").word() % 2**32
-        partition = k_means(trained_part(federation, w), self.k, self.starts, word)
+        here = np.flatnonzero(heard(federation, w, range(m)))
+        sent = w if len(here) == m else w[torch.tensor(here, device=w.device)]
+        found = k_means(trained_part(federation, sent), self.k, self.starts, word)
+        partition = found.spread(here, m)
         run.record("LOCAL", partition, w, notes={"empty": self.k - partition.num_clusters})
         aggregate = weighted_mean if self.weighted else plain_mean
         return fedavg(run, partition, self.work, aggregate, self.participation)

@@ -47,8 +47,9 @@ def personalise(
     scores = federation.scores(given if mixture is None else mixture, every, "validation")
     with run.stage("PERSONALISE", len(every) * steps) as tick, federation.private():
         for number in range(tuning.rounds):
-            rows = federation.fit(rows, every, tuning, Key(run.seed, "personalise", number), tick)
-            check_finite(rows, [f"client {c!r}" for c in federation.clients], "fine-tuning")
+            key = Key(run.seed, "personalise", number)
+            tuned = federation.fit(rows, every, tuning, key, tick)
+            rows = check_finite(federation, tuned, every, "fine-tuning", otherwise=rows)
             now = federation.scores(rows, every, "validation")
             better = now.loss < scores.loss
             scores = now.where(better, scores)

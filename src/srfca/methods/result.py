@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -64,6 +64,14 @@ class Assignment:
     """``[k, c]`` loss of each cluster's model on each new client's data."""
 
 
+def models_of_clients(models: Tensor, labels: np.ndarray) -> Tensor:
+    """The model of each client, NaN for one that is in no cluster: ``[m, P]`` from ``[k, P]``."""
+    rows = models[torch.tensor(labels, device=models.device)]
+    if (labels < 0).any():
+        rows[torch.tensor(labels < 0, device=models.device)] = torch.nan
+    return rows
+
+
 @dataclass(frozen=True)
 class Result:
     """A model for every client: client i has ``models[labels[i]]``, its own, or a mixture."""
@@ -100,7 +108,7 @@ class Result:
         """``[m, P]`` the model of each client before fine-tuning: the largest part of a mixture."""
         if self.own is not None:
             return self.own
-        return self.models[torch.tensor(self.labels, device=self.models.device)]
+        return models_of_clients(self.models, self.labels)
 
     @property
     def predictors(self) -> Tensor | Mixture:
@@ -146,20 +154,22 @@ class Result:
             lines.append(f"{text}, {stage.seconds:.1f} s")
         return "\n".join(lines)
 
-    def assign(self, newcomers: Federation) -> Assignment:
-        """Place the clients of another federation of the same model by their loss on their data.
+    def assign(self, newcomers: Federation, clients: Sequence[int] | None = None) -> Assignment:
+        """Place clients, all or some, of any federation of the same model by their loss.
 
         A client whose loss is beyond the reach of the nearest cluster is told so by -1: the mean
-        loss of that cluster's own clients on their validation data, and 4 standard deviations.
+        loss of that cluster's own clients on their validation data, and 4 standard deviations. So
+        is one that does not answer.
         """
         require(self.clustered, f"{self.method} has no clusters to assign clients to")
         models = self.models[: self.partition.num_clusters]
-        losses = newcomers.losses(models, range(len(newcomers.clients))).cpu()
-        labels = losses.argmin(0)
+        clients = range(len(newcomers.clients)) if clients is None else clients
+        losses = newcomers.losses(models, clients).cpu()
+        known = losses.masked_fill(losses.isnan(), torch.inf)
+        labels = known.argmin(0)
         if self.reach is not None:
-            best = losses.gather(0, labels.unsqueeze(0))[0]
-            labels = torch.where(best <= self.reach[labels], labels, -1)
-        return Assignment(labels.numpy(), losses)
+            labels = torch.where(known.min(0).values <= self.reach[labels], labels, -1)
+        return Assignment(torch.where(losses.isnan().all(0), -1, labels).numpy(), losses)
 
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``; each appears whole or not at all."""
@@ -249,4 +259,10 @@ def reach(federation: Federation, models: Tensor, partition: Partition) -> Tenso
     models = models[: partition.num_clusters]
     losses = federation.losses(models, range(len(federation.clients)), "validation").cpu()
     of_clusters = [losses[c, torch.as_tensor(members)] for c, members in enumerate(partition)]
-    return torch.stack([own.mean() + REACH * own.std(correction=0) for own in of_clusters])
+    known = [own[~own.isnan()] for own in of_clusters]
+    return torch.stack(
+        [
+            own.mean() + REACH * own.std(correction=0) if len(own) else losses.new_tensor(torch.inf)
+            for own in known
+        ]
+    )

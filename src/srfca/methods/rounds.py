@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -102,7 +102,9 @@ def cluster_round(
     """
     rows = exchange(models[torch.tensor(labels, device=models.device)], who.tolist(), key, tick)
     models = aggregate_clusters(federation, rows, who, labels, models, aggregate)
-    return check_finite(models, [f"cluster {c}" for c in range(len(models))], "federated training")
+    for cluster in (~torch.isfinite(models).all(1)).nonzero().flatten().tolist():
+        raise diverged("federated training", f"cluster {cluster}")
+    return models
 
 
 def aggregate_clusters(
@@ -114,6 +116,9 @@ def aggregate_clusters(
     aggregate: Aggregate,
 ) -> Tensor:
     """One row for each cluster, from its clients' rows, or its model if it has none: ``[k, P]``."""
+    sent = heard(federation, rows, who)
+    if not sent.all():
+        rows, who, labels = rows[torch.tensor(sent, device=rows.device)], who[sent], labels[sent]
     sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
     of_cluster = (torch.tensor(labels == c, device=rows.device) for c in range(len(models)))
     return torch.stack(
@@ -148,13 +153,21 @@ def federated_training(
     rounds = range(count) if rounds is None else rounds
     steps = work.steps * len(rounds) // count
     with run.stage(stage, sum(counts(partition, participation)) * steps) as tick:
-        for number in rounds:
+        training = f"{stage}, {purpose}, {rounds}"
+        stands = {"models": models, "done": torch.tensor(0)}
+        if not work.keep_state:
+            stands = run.latest(training, **stands)
+        models = stands["models"]
+        for number in rounds[int(stands["done"]) :]:
             key = Key(run.seed, purpose, number)
             who = participants(run.federation, partition, participation, key)
             labels = partition.labels[who]
             models = project(
                 cluster_round(run.federation, models, who, labels, exchange, aggregate, key, tick)
             )
+            if not work.keep_state:
+                done = torch.tensor(number - rounds.start + 1)
+                run.checkpoint(training, models=models, done=done)
     return models
 
 
@@ -184,8 +197,19 @@ def everybody(federation: Federation) -> Partition:
 
 
 def nearest(federation: Federation, models: Tensor, who: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The model of the least loss on each client's training data, the first on a tie: ``[c]``."""
-    return np.asarray(federation.losses(models, who.tolist()).argmin(0).cpu().numpy())
+    """The model of the least loss on each client's training data, as ``least`` has it: ``[c]``."""
+    return least(federation.losses(models, who.tolist()))
+
+
+def least(losses: Tensor) -> NDArray[np.int64]:
+    """Where each column of losses ``[k, c]`` is least, first on a tie, or -1 if unknown: ``[c]``.
+
+    >>> least(torch.tensor([[3.0, 1.0, torch.nan], [2.0, torch.nan, torch.nan]])).tolist()
+    [1, 0, -1]
+    """
+    unknown = losses.isnan()
+    found = losses.masked_fill(unknown, torch.inf).argmin(0)
+    return np.asarray(found.masked_fill(unknown.all(0), -1).cpu().numpy())
 
 
 def local_training(
@@ -193,15 +217,14 @@ def local_training(
 ) -> Tensor:
     """Every client trains alone from the common start w0 through all of the steps: ``[m, P]``.
 
-    On disk if they are too many for the memory.
+    On disk if they are too many for the memory. The row of a client that does not answer is NaN.
     """
     clients = range(len(federation.clients))
     alone = replace(work, local_steps=work.steps)
 
     def trained(some: range) -> Tensor:
         rows = federation.fit(w0.expand(len(some), -1), some, alone, key, tick)
-        names = [f"client {federation.clients[c]!r}" for c in some]
-        return check_finite(rows, names, "local training")
+        return check_finite(federation, rows, some, "local training", otherwise=rows)
 
     if store.fits(len(clients), w0):
         return trained(clients)
@@ -217,13 +240,46 @@ def trained_part(federation: Federation, rows: Tensor) -> Tensor:
     return torch.cat([rows[:, layer] for layer in federation.layers.values()], dim=1)
 
 
-def check_finite(rows: Tensor, names: list[str], what: str) -> Tensor:
-    """The rows, unless training has diverged: then an error that says for whom."""
+def heard(
+    federation: Federation, rows: Tensor, clients: Sequence[int] | NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which of the rows ``[c, P]`` were sent: all but those of clients that did not answer."""
+    absent = {absence.client for absence in federation.wire.absences}
+    if not absent:
+        return np.ones(len(clients), dtype=bool)
+    sent = [federation.clients[client] not in absent for client in clients]
+    return np.asarray(np.asarray(sent) | torch.isfinite(rows).all(1).cpu().numpy())
+
+
+def check_finite(
+    federation: Federation,
+    rows: Tensor,
+    clients: Sequence[int] | NDArray[np.int64],
+    what: str,
+    otherwise: Tensor | None = None,
+) -> Tensor:
+    """The rows ``[c, P]``, unless training has diverged: then an error that says for whom.
+
+    A client that did not answer has its row of ``otherwise``; without that, nothing goes on.
+    """
     bad = (~torch.isfinite(rows).all(1)).nonzero().flatten().tolist()
-    if bad:
-        others = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        raise InputError(
-            f"{what} diverged for {names[bad[0]]}{others}: "
-            "the model has become infinite or NaN; lower lr, or set clip"
-        )
-    return rows
+    if not bad:
+        return rows
+    sent = heard(federation, rows, clients)
+    for place in bad:
+        name = f"client {federation.clients[clients[place]]!r}"
+        if sent[place]:
+            raise diverged(what, name, sum(map(bool, sent[bad])) - 1)
+        if otherwise is None:
+            raise InputError(f"{what} cannot go on without {name}, which did not answer")
+    assert otherwise is not None
+    return torch.where(torch.tensor(sent, device=rows.device).unsqueeze(1), rows, otherwise)
+
+
+def diverged(what: str, name: str, others: int = 0) -> InputError:
+    """An error for a model that has become infinite or NaN."""
+    more = f" and {others} more" if others else ""
+    return InputError(
+        f"{what} diverged for {name}{more}: "
+        "the model has become infinite or NaN; lower lr, or set clip"
+    )

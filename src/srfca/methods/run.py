@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.federation.base import Federation, Mixture, Scores, Tick, silent
 from srfca.federation.counted import Budget, Counted
+from srfca.federation.journal import Journal, Journaled
 from srfca.methods.result import Stage
 
 
@@ -39,17 +41,39 @@ class Run:
     Whatever is asked of ``federation`` is counted; the scores of the history are not.
     """
 
-    def __init__(self, federation: Federation, seed: int = 0, monitor: Monitor | None = None):
+    def __init__(
+        self,
+        federation: Federation,
+        seed: int = 0,
+        monitor: Monitor | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.journal = journal
+        if journal is not None:
+            federation = Journaled(federation, journal)
         self.federation = Counted(federation)
         self.seed = seed
         self.monitor = monitor or Quiet()
         self.history: list[Stage] = []
         self._since = perf_counter()
         self._spent = Budget()
+        self._wire = federation.wire
 
     def stage(self, name: str, steps: int = 0) -> AbstractContextManager[Tick]:
         """Show a stage of so many local steps."""
         return self.monitor.stage(name, steps)
+
+    def latest(self, training: str, **begin: Tensor) -> dict[str, Tensor]:
+        """Where a training stood when the run was killed, or where it begins."""
+        known = None if self.journal is None else self.journal.latest(training)
+        if known is None:
+            return begin
+        return {name: known[name].to(tensor.device) for name, tensor in begin.items()}
+
+    def checkpoint(self, training: str, **now: Tensor) -> None:
+        """Write down where a training stands."""
+        if self.journal is not None:
+            self.journal.checkpoint(training, now)
 
     def record(
         self,
@@ -70,8 +94,8 @@ class Run:
             scores = (
                 predictors if isinstance(predictors, Scores) else self._score(partition, predictors)
             )
-            loss = float(scores.loss.mean())
-            accuracy = None if scores.accuracy is None else float(scores.accuracy.mean())
+            loss = float(scores.loss.nanmean())
+            accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
         self.history.append(
             Stage(
                 name=name,
@@ -80,11 +104,24 @@ class Run:
                 loss=loss,
                 accuracy=accuracy,
                 budget=self.federation.spent - self._spent,
-                notes=notes or {},
+                notes={**(notes or {}), **self._on_the_wire()},
                 distances=distances,
             )
         )
         self._since, self._spent = perf_counter(), self.federation.spent
+
+    def _on_the_wire(self) -> dict[str, Any]:
+        """What has gone over the wire since the last stage, and who did not answer, if any."""
+        before, self._wire = self._wire, self.federation.wire
+        notes: dict[str, Any] = {}
+        if self._wire.messages > before.messages:
+            notes["wire"] = {
+                name: getattr(self._wire, name) - getattr(before, name)
+                for name in ("messages", "bytes_down", "bytes_up")
+            }
+        if absences := self._wire.absences[len(before.absences) :]:
+            notes["absent"] = [asdict(absence) for absence in absences]
+        return notes
 
     def _score(self, partition: Partition, predictors: Tensor | Mixture) -> Scores:
         scored = np.flatnonzero(partition.labels >= 0)

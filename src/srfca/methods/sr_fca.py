@@ -23,13 +23,14 @@ from srfca.clustering.threshold import (
     check_distances,
     check_threshold,
     choose,
+    complete,
 )
 from srfca.distances import Distance, Side, distance_named
 from srfca.errors import InputError, require, unknown
 from srfca.federation.base import Federation, Sample
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.held_out import held_out_losses, interchangeable, transfer
-from srfca.methods.rounds import federated_training, local_training, weighted_mean
+from srfca.methods.rounds import federated_training, heard, least, local_training, weighted_mean
 from srfca.methods.run import Run
 from srfca.random import Key
 
@@ -188,7 +189,10 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
 
     nobody_is_alike = choice.threshold is None and partition.num_clusters > 1
     if nobody_is_alike:
-        clusters = Clusters(partition, w)
+        alone = partition.labels >= 0
+        clusters = Clusters(
+            partition, w if alone.all() else w[torch.tensor(alone, device=w.device)]
+        )
     else:
         clusters = Clusters(partition, w0.expand(partition.num_clusters, -1))
         for r in range(1, options.refine_steps + 1):
@@ -241,13 +245,14 @@ def one_shot(
         choice = replace(
             choice, why=f"{choice.why}; {gain:.0%} of what a client learns serves others: {verdict}"
         )
-        return Partition(np.zeros(m, dtype=np.int64) if alike else range(m)), choice, distances
+        alone = np.where(heard(own.federation, own.models, range(m)), np.arange(m), -1)
+        return Partition(np.zeros(m, dtype=np.int64) if alike else alone), choice, distances
     partition = partition.keep(options.min_size)
     if partition.num_clusters == 0:
         known = ""
         if distances is not None:
             pairs = distances[~np.eye(m, dtype=bool)]
-            known = f": distances are between {pairs.min():.4g} and {pairs.max():.4g}"
+            known = f": distances are between {np.nanmin(pairs):.4g} and {np.nanmax(pairs):.4g}"
         raise InputError(
             f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
             f"threshold {choice.threshold:.4g}{known}"
@@ -258,23 +263,38 @@ def one_shot(
 def threshold_clusters(
     options: SRFCA, own: Side, seed: int
 ) -> tuple[Partition | None, Choice, np.ndarray | None]:
-    """Clusters of the graph of clients at lambda, None if no lambda shows any; all pairs or few."""
+    """Clusters of the graph of clients at lambda, None if no lambda shows any; all pairs or few.
+
+    A client whose distances are not known, because it did not answer, is left out.
+    """
     distance = distance_named(options.distance)
     given = (options.threshold, options.min_size, seed, options.metric)
-    if len(own.models) > options.all_pairs:
+    m = len(own.models)
+    if m > options.all_pairs:
+        here = np.flatnonzero(heard(own.federation, own.models, range(m)))
 
         def between(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-            blocks = np.split(others, range(BLOCK, len(others), BLOCK))
-            mine = own.take(some)
-            return np.concatenate([distance(mine, own.take(block)) for block in blocks], axis=1)
+            blocks = np.split(here[others], range(BLOCK, len(others), BLOCK))
+            mine = own.take(here[some])
+            found = np.concatenate([distance(mine, own.take(block)) for block in blocks], axis=1)
+            known = not np.isnan(found).any()
+            require(known or bool(own.federation.wire.absences), "distances must not be NaN")
+            return found
 
-        return *lazy_clusters(between, len(own.models), *given), None
+        found, choice = lazy_clusters(between, len(here), *given)
+        return None if found is None else found.spread(here, m), choice, None
     distances = distance(own, own)
-    check_distances(distances)
-    choice = choose(distances, *given)
+    absent = bool(own.federation.wire.absences)
+    here = complete(distances) if absent else np.arange(m)
+    among = distances[np.ix_(here, here)]
+    if absent:
+        np.fill_diagonal(among, 0.0)
+    check_distances(among)
+    choice = choose(among, *given)
     graph = choice.graph
-    found = None if graph is None else cluster_graph(graph, options.graph, seed)
-    return found, choice, distances
+    if graph is None:
+        return None, choice, distances
+    return cluster_graph(graph, options.graph, seed).spread(here, m), choice, distances
 
 
 def refine(
@@ -319,10 +339,11 @@ def recluster(options: SRFCA, own: Side, clusters: Clusters) -> Clusters:
     """RECLUSTER: every client goes to argmin_c dist(w_i, omega_c), the lowest c on a tie.
 
     With ``threshold="auto"`` a client stays where it is if it would do worse, on its held-out data,
-    with the nearest cluster's model: distances of poor local models mislead (docs/sr_fca.md).
+    with the nearest cluster's model: distances of poor local models mislead (docs/sr_fca.md). A
+    client that does not answer stays where it is as well.
     """
     theirs = standing(options, own.federation, clusters, own.sample)
-    labels = distance_named(options.distance)(own, theirs).argmin(axis=1)
+    labels = unless_unknown(distance_named(options.distance)(own, theirs), clusters)
     if options.threshold == "auto":
         labels = unless_worse(held_out_losses(own.federation, clusters.models), clusters, labels)
     return Clusters.of(labels, clusters.models)
@@ -335,6 +356,12 @@ def standing(
     many = len(clusters.partition) > options.all_pairs
     most = STANDING if many else None
     return Side.clusters(federation, clusters.models, clusters.partition, most, sample)
+
+
+def unless_unknown(distances: np.ndarray, clusters: Clusters) -> np.ndarray:
+    """The nearest cluster ``[m]`` by distances ``[m, k]``, or the present one if none is known."""
+    nearest = least(torch.as_tensor(distances.T))
+    return np.where(nearest >= 0, nearest, clusters.partition.labels)
 
 
 def unless_worse(losses: np.ndarray, clusters: Clusters, labels: np.ndarray) -> np.ndarray:
@@ -373,13 +400,20 @@ def merge(
 
 
 def place(options: SRFCA, own: Side, clusters: Clusters, run: Run) -> Clusters:
-    """Send the clients that are in no cluster to the nearest one."""
+    """Send the clients that are in no cluster to the nearest one.
+
+    One that has no model of its own, because it did not answer then, goes where its loss is least.
+    """
     labels = clusters.partition.labels
     if (labels >= 0).all():
         return clusters
     theirs = standing(options, own.federation, clusters, own.sample)
-    nearest = distance_named(options.distance)(own, theirs).argmin(axis=1)
-    clusters = Clusters.of(np.where(labels < 0, nearest, labels), clusters.models)
+    nearest = unless_unknown(distance_named(options.distance)(own, theirs), clusters)
+    labels = np.where(labels < 0, nearest, labels)
+    lost = np.flatnonzero(labels < 0)
+    if len(lost):
+        labels[lost] = least(own.federation.losses(clusters.models, lost.tolist()))
+    clusters = Clusters.of(labels, clusters.models)
     run.record("PLACE", clusters.partition, clusters.client_models)
     return clusters
 

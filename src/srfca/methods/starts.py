@@ -76,7 +76,7 @@ def solo_models(
     federation, alone = run.federation, replace(work, local_steps=steps)
     w0 = federation.initial(run.seed).expand(len(who), -1)
     rows = federation.fit(w0, who.tolist(), alone, Key(run.seed, purpose), tick)
-    return check_finite(rows, [f"client {federation.clients[c]!r}" for c in who], "local training")
+    return check_finite(federation, rows, who, "local training")
 
 
 def distant_models(

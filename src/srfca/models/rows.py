@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
 
@@ -82,6 +83,15 @@ class Layout:
             for name, value in self.unstack(row.unsqueeze(0)).items():
                 state[name].copy_(value[0])
         return module
+
+
+def make(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A new module: made with this seed, or a copy of a module whose weights are given."""
+    if isinstance(model, nn.Module):
+        return deepcopy(model)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return model()
 
 
 def _float_state(module: nn.Module) -> dict[str, Tensor]:

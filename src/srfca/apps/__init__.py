@@ -1,0 +1,37 @@
+"""Flower apps to begin with: ``srfca flower new``."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from srfca.errors import InputError, require
+
+
+def new_app(folder: Path) -> list[Path]:
+    """Write a Flower app into a new folder, and return its files; it is called like the folder.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as home:
+    ...     print(*(path.name for path in new_app(Path(home) / "my-app")))
+    __init__.py client.py pyproject.toml server.py task.py
+    """
+    name = folder.resolve().name
+    require(
+        re.fullmatch(r"[a-z][a-z0-9-]*[a-z0-9]", name) is not None,
+        f"an app's folder is called by small letters, digits and dashes, not {name!r}",
+    )
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty")
+    package = name.replace("-", "_")
+    written = []
+    template = files("srfca.apps") / "template"
+    for source in sorted(template.iterdir(), key=lambda source: source.name):
+        text = source.read_text("utf-8").replace("@name@", name).replace("@package@", package)
+        file = source.name.removesuffix(".txt")
+        path = folder / file if file == "pyproject.toml" else folder / package / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        written.append(path)
+    return written

@@ -1,0 +1,255 @@
+"""What the shared pieces make of answers that are not known, against plain references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work
+from srfca.clustering.lazy import lazy_clusters
+from srfca.clustering.threshold import complete
+from srfca.distances import Side, cross_loss
+from srfca.federation.base import Absence, Sample, Scores, Split, Wire
+from srfca.methods import IFCA, Global
+from srfca.methods.held_out import interchangeable
+from srfca.methods.result import models_of_clients, reach
+from srfca.methods.rounds import aggregate_clusters, check_finite, least, plain_mean
+from srfca.models import linear
+from srfca.random import Key
+from tests import examples
+
+M = 8
+DATA = examples.regression([20] * M, clusters=2)
+KEY = Key(0, "test")
+WORK = Work(steps=20, local_steps=5, batch_size=10, lr=0.05)
+
+
+class Dropping(Simulation):
+    """A simulation in which some clients do not answer some questions, by their number."""
+
+    def __init__(self, drops: dict[int, list[int]], data: ClientData = DATA) -> None:
+        super().__init__(data, linear(4), device="cpu")
+        self.drops = drops
+        self.asked = 0
+        self.wire = Wire()
+
+    def _lost(self, task: str, clients: Sequence[int]) -> list[int]:
+        gone = self.drops.get(self.asked, [])
+        self.asked += 1
+        lost = [place for place, client in enumerate(clients) if client in gone]
+        new = tuple(Absence(self.clients[clients[place]], task, "dropped") for place in lost)
+        self.wire = Wire(absences=self.wire.absences + new)
+        return lost
+
+    def fit(self, starts: Tensor, clients: Sequence[int], *args: Any, **more: Any) -> Tensor:
+        whole = starts.nan_to_num()
+        rows = super().fit(whole, clients, *args, **more)
+        rows[self._lost("fit", clients)] = torch.nan
+        rows[starts.isnan().any(1)] = torch.nan
+        return rows
+
+    def losses(
+        self,
+        models: Tensor,
+        clients: Sequence[int],
+        split: Split = "train",
+        sample: Sample | None = None,
+    ) -> Tensor:
+        losses = super().losses(models, clients, split, sample)
+        losses[:, self._lost("losses", clients)] = torch.nan
+        return losses
+
+    def scores(self, models: Any, clients: Sequence[int], split: Split = "test") -> Scores:
+        scores = super().scores(models, clients, split)
+        scores.loss[self._lost("scores", clients)] = torch.nan
+        return scores
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(st.integers(0, 12), st.lists(st.integers(0, M - 1), max_size=2), max_size=5))
+def test_sr_fca_ends_whoever_does_not_answer(drops: dict[int, list[int]]) -> None:
+    federation = Dropping(drops)
+    result = SRFCA(work=WORK, threshold="45%", merge_threshold="auto").fit(federation, seed=0)
+    assert result.models.isfinite().all()
+    silent = {int(absence.client) for absence in federation.wire.absences}
+    present = [client for client in range(M) if client not in silent]
+    assert DATA.truth is not None
+    assert Partition(result.labels[present]) == Partition(DATA.truth.labels[present])
+    noted = [each for stage in result.history for each in stage.notes.get("absent", [])]
+    assert len(noted) <= len(federation.wire.absences)
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(st.integers(0, 8), st.lists(st.integers(0, M - 1), max_size=3), max_size=5))
+def test_ifca_ends_whoever_does_not_answer(drops: dict[int, list[int]]) -> None:
+    result = IFCA(k=2, start="distant", work=WORK).fit(Simulation(DATA, linear(4)), seed=0)
+    later = {question + 3: who for question, who in drops.items()}
+    found = IFCA(k=2, start="distant", work=WORK).fit(Dropping(later), seed=0)
+    assert found.models.isfinite().all()
+    if not any(drops.values()):
+        assert torch.equal(found.models, result.models)
+
+
+def test_a_round_goes_on_without_a_client_and_a_cluster_without_any() -> None:
+    w0 = torch.zeros(1, 5)
+    expected = Dropping({})
+    rows = expected.fit(w0.expand(M, -1), range(M), WORK, KEY)
+    federation = Dropping({0: [0, 1, 3]})
+    lossy = federation.fit(w0.expand(M, -1), range(M), WORK, KEY)
+    labels = np.array([0, 0, 1, 1, 1, 1, 1, 1])
+    before = torch.arange(10.0).view(2, 5)
+    found = aggregate_clusters(federation, lossy, np.arange(M), labels, before, plain_mean)
+    assert torch.equal(found[0], before[0])
+    assert torch.equal(found[1], rows[[2, 4, 5, 6, 7]].mean(0))
+
+
+def test_what_diverges_is_told_from_what_is_absent() -> None:
+    federation = Dropping({0: [2]})
+    w0 = torch.zeros(M, 5)
+    rows = federation.fit(w0, range(M), WORK, KEY)
+    assert torch.equal(check_finite(federation, rows, range(M), "x", otherwise=w0)[2], w0[2])
+    with pytest.raises(InputError, match="x cannot go on without client '2', which did not answer"):
+        check_finite(federation, rows, range(M), "x")
+    rows[5] = torch.inf
+    with pytest.raises(InputError, match=r"x diverged for client '5': "):
+        check_finite(federation, rows, range(M), "x", otherwise=w0)
+    with pytest.raises(InputError, match="federated training diverged for cluster 0"):
+        Global(work=Work(steps=50, lr=100.0)).fit(Dropping({0: [1]}))
+
+
+@given(st.integers(0, 10**6))
+def test_distances_are_of_those_who_answered(seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    models = torch.randn(3, 5, generator=g)
+    labels = torch.randint(3, (M,), generator=g).numpy()
+    partition = Partition(labels)
+    gone = [c for c in range(M) if float(torch.rand((), generator=g)) < 0.4]
+    w = torch.randn(M, 5, generator=g)
+    theirs = Side.clusters(Dropping({0: gone}), models[: partition.num_clusters], partition)
+    own = Side.clients(Dropping({0: gone}), w)
+    there = own.loss_on(theirs).numpy()
+    alone = Simulation(DATA, linear(4), device="cpu").losses(w, range(M)).double().numpy()
+    for c, members in enumerate(partition):
+        known = [member for member in members if member not in gone]
+        expected = alone[:, known].mean(1) if known else np.full(M, np.nan)
+        assert np.allclose(there[:, c], expected, equal_nan=True)
+
+
+def test_a_side_asks_again_who_did_not_answer() -> None:
+    federation = Dropping({0: [1, 4]})
+    side = Side.clients(federation, torch.randn(M, 5))
+    first = side.losses_on(np.arange(M))
+    assert first.isnan().all(0).tolist() == [client in (1, 4) for client in range(M)]
+    second = side.losses_on(np.arange(M))
+    assert federation.asked == 2
+    expected = Simulation(DATA, linear(4), device="cpu").losses(side.models, range(M))
+    assert torch.equal(second, expected)
+    side.losses_on(np.arange(M))
+    assert federation.asked == 2
+
+
+def test_one_side_of_the_cross_loss_stands_for_both() -> None:
+    w = torch.randn(M, 5)
+    losses = Simulation(DATA, linear(4), device="cpu").losses(w, range(M)).double().numpy()
+    w[3] = torch.nan
+    losses[3] = np.nan
+
+    class Known(Dropping):
+        def losses(
+            self,
+            models: Tensor,
+            clients: Sequence[int],
+            split: Split = "train",
+            sample: Sample | None = None,
+        ) -> Tensor:
+            found = super().losses(models.nan_to_num(), clients, split)
+            found[models.isnan().any(1)] = torch.nan
+            return found
+
+    side = Side.clients(Known({0: [6], 1: [6]}), w)
+    found = cross_loss(side, side)
+    losses[:, 6] = np.nan
+    for i in range(M):
+        for j in range(M):
+            both = np.array([losses[i, j], losses[j, i]])
+            expected = np.nan if np.isnan(both).all() else np.nanmean(both)
+            assert np.isclose(found[i, j], expected, equal_nan=True)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9))
+def test_complete_is_complete_and_keeps_all_where_nothing_lacks(seed: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    distances = np.where(rng.random((m, m)) < 0.2, np.nan, rng.random((m, m)))
+    here = complete(distances)
+    among = distances[np.ix_(here, here)]
+    assert not np.isnan(among[~np.eye(len(here), dtype=bool)]).any()
+    for other in set(range(m)) - set(here.tolist()):
+        larger = np.append(here, other)
+        lacking = np.isnan(distances[np.ix_(larger, larger)])
+        np.fill_diagonal(lacking, False)
+        assert lacking.any() or len(larger) < m
+    assert complete(np.zeros((m, m))).tolist() == list(range(m))
+
+
+def test_lazy_clusters_leave_out_whose_distances_are_not_known() -> None:
+    labels = np.arange(300) % 3
+    rng = np.random.default_rng(0)
+    distances = np.where(labels[:, None] == labels, 1.0, 3.0) + 0.1 * rng.random((300, 300))
+    distances[[5, 17]] = np.nan
+    distances[:, [5, 17]] = np.nan
+    for threshold in ("auto", 2.0):
+        found, _ = lazy_clusters(lambda a, b: distances[np.ix_(a, b)], 300, threshold, 2)
+        expected = labels.copy()
+        expected[[5, 17]] = -1
+        assert found == Partition(expected)
+
+
+@given(st.integers(0, 10**6))
+def test_held_out_tests_are_of_those_who_answered(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, 20)
+    losses = rng.random((3, 20)) + (labels != np.arange(3)[:, None])
+    partition = Partition(labels)
+    k = partition.num_clusters
+    order = [int(labels[members[0]]) for members in partition]
+    gone = rng.random(20) < 0.2
+    lossy = losses[order].copy()
+    lossy[:, gone] = np.nan
+    left = Partition(partition.labels[~gone])
+    found = interchangeable(lossy, partition)
+    if left.num_clusters == k:
+        same = [int(partition.labels[~gone][members[0]]) for members in left]
+        expected = interchangeable(lossy[:, ~gone][same], left)
+        assert np.array_equal(found[np.ix_(same, same)], expected)
+    for c in range(k):
+        if not (~gone & (partition.labels == c)).any():
+            assert found[c].sum() == 1
+
+
+def test_small_pieces() -> None:
+    nan = torch.nan
+    assert least(torch.tensor([[nan, 2.0], [nan, 1.0]])).tolist() == [-1, 1]
+    rows = models_of_clients(torch.eye(2), np.array([1, -1, 0]))
+    assert rows[[0, 2]].tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert rows[1].isnan().all()
+    limits = reach(Dropping({0: [0, 2, 4, 6]}), torch.zeros(2, 5), Partition([0, 1] * 4))
+    assert limits is not None
+    assert limits[0] == torch.inf
+    assert limits[1].isfinite()
+
+
+def test_where_nobody_is_alike_who_is_absent_has_no_cluster() -> None:
+    data = examples.regression([20] * 6, clusters=6)
+    whole = SRFCA(work=WORK).fit(Simulation(data, linear(4), device="cpu"), seed=0)
+    assert whole.partition.num_clusters == 6
+    federation = Dropping({0: [2]}, data)
+    result = SRFCA(work=WORK, distance="l2").fit(federation, seed=0)
+    assert result.labels.tolist() == [0, 1, -1, 2, 3, 4]
+    assert torch.equal(result.models, whole.models[[0, 1, 3, 4, 5]])
