@@ -6,7 +6,7 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test test-all lint types check bench clean
+.PHONY: demo test test-slow test-all lint types check bench clean
 
 demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
@@ -14,8 +14,10 @@ demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotate
 test: .venv/installed-dev  ## all tests but those on a real network, with coverage
 	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow"
 
-test-all: .venv/installed-dev  ## all tests, with coverage: some minutes more
-	$(BIN)/python -m pytest --cov --cov-report=term
+test-slow: .venv/installed-dev  ## the tests on a real network: some minutes
+	$(BIN)/python -m pytest -m slow
+
+test-all: test test-slow  ## both
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -14,8 +14,8 @@ import srfca
 PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
     {"_version", "errors"},
-    {"files", "random", "ranks", "ranks_triton"},
-    {"clustering", "apps"},
+    {"files", "random", "ranks_triton"},
+    {"clustering", "apps", "ranks"},
     {"data", "models", "aggregation"},
     {"federation"},
     {"distances"},
