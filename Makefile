@@ -12,7 +12,7 @@ demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotate
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
 
 test: .venv/installed-dev  ## all tests but those on a real network, with coverage
-	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --cov --cov-report=term -m "not slow"
 
 test-slow: .venv/installed-dev  ## the tests on a real network: some minutes
 	$(BIN)/python -m pytest -m slow
