@@ -6,7 +6,7 @@ and activations needs none of it: its gradients are two products for each layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -74,19 +74,36 @@ class Dense(Network):
     @torch.no_grad()
     def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
         """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
+        for layer, into, slope in self._slopes(state, x, y, weights):
+            torch.bmm(slope.mT, into, out=_gradient_of(state[layer.weight]))
+            if layer.bias is not None:
+                torch.sum(slope, 1, out=_gradient_of(state[layer.bias]))
+
+    @torch.no_grad()
+    def descend(self, state: State, x: Tensor, y: Tensor, weights: Tensor, rate: float) -> None:
+        """A step of plain gradient descent: gradients are never written down."""
+        for layer, into, slope in self._slopes(state, x, y, weights):
+            state[layer.weight].baddbmm_(slope.mT, into, alpha=-rate)
+            if layer.bias is not None:
+                state[layer.bias].sub_(slope.sum(1), alpha=rate)
+
+    def _slopes(
+        self, state: State, x: Tensor, y: Tensor, weights: Tensor
+    ) -> Iterator[tuple[_Layer, Tensor, Tensor]]:
+        """From the last layer to the first: what goes in, and the slope of what comes out.
+
+        What follows does not need the state of a layer any more that has been given out.
+        """
         passed = self._forward(state, x)
         slope = self._slope(passed.pop(), y).mul_(weights.unsqueeze(-1))
         for number in range(len(self.layers) - 1, -1, -1):
             layer, into = self.layers[number], passed.pop()
-            weight = state[layer.weight]
-            torch.bmm(slope.transpose(1, 2), into, out=_gradient_of(weight))
-            if layer.bias is not None:
-                torch.sum(slope, 1, out=_gradient_of(state[layer.bias]))
-            if number:
-                before = self.layers[number - 1].activation
-                slope = torch.bmm(slope, weight)
-                if before is not None:
-                    slope = _ACTIVATIONS[before][1](slope, into)
+            before = torch.bmm(slope, state[layer.weight]) if number else slope
+            yield layer, into, slope
+            activation = self.layers[number - 1].activation
+            if number and activation is not None:
+                before = _ACTIVATIONS[activation][1](before, into)
+            slope = before
 
     def _forward(self, state: State, x: Tensor) -> list[Tensor]:
         """What goes into each layer, and what comes out of the last: ``[c, b, width]`` each."""

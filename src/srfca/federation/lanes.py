@@ -19,6 +19,7 @@ from torch import Tensor
 from srfca.data.clients import Samples
 from srfca.federation.augment import Augmentation, none
 from srfca.federation.base import Tick, Work
+from srfca.federation.dense import Dense
 from srfca.federation.network import Network, arithmetic, counters_restored
 
 _STREAMS = 8
@@ -87,7 +88,12 @@ class Buffers:
         self._anchors = network.leaves(count, device) if work.prox else {}
         self._parameters = [self._state[name] for name in network.layout.parameters]
         self._plan = Plan(*(t.new_empty(t.shape) for t in _tensors(plan)))
-        self._step_number = torch.zeros(1, dtype=torch.int64, device=device)
+        on_gpu = device.type == "cuda"
+        self._done = torch.zeros(1, dtype=torch.int64, device=device) if on_gpu else 0
+        plain = not (work.momentum or work.weight_decay or work.prox or work.clip)
+        self._descends = (
+            plain and work.optimizer == "sgd" and isinstance(network, Dense) and not on_gpu
+        )
         self._rate = plan.rates.new_zeros(())
         self._x = samples.x.new_empty(count * width, *samples.x.shape[1:])
         self._shape = (count, width)
@@ -122,31 +128,47 @@ class Buffers:
             for t in _tensors(self._plan):
                 t.zero_()
             for _ in range(3):
-                self._step_number.zero_()
+                self._restart()
                 self._step()
-            self._step_number.zero_()
+            self._restart()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 self._step()
         self._graph = graph
 
     def _step(self) -> None:
-        samples, plan, number = self._samples, self._plan, self._step_number
-        at = plan.index.index_select(0, number).flatten()
-        weights = plan.weights.index_select(0, number).squeeze(0)
+        samples, plan = self._samples, self._plan
+        at = self._now(plan.index).flatten()
         torch.index_select(samples.x, 0, at, out=self._x)
         x = self._x.view(*self._shape, *samples.x.shape[1:])
         if self._augment is not none:
-            x = self._augment(x, plan.changes.index_select(0, number).squeeze(0))
+            x = self._augment(x, self._now(plan.changes))
         y = samples.y.index_select(0, at).view(*self._shape, *samples.y.shape[1:])
-        self._network.gradient(self._state, x, y, weights)
-        if self._work.prox:
-            self._pull()
-        if self._work.clip is not None:
-            _clip(self._parameters, self._work.clip)
-        self._rate.copy_(plan.rates.index_select(0, number).squeeze(0))
-        self._optimizer.step()
-        number.add_(1)
+        weights = self._now(plan.weights)
+        if self._descends:
+            assert isinstance(self._network, Dense)
+            self._network.descend(self._state, x, y, weights, float(self._now(plan.rates)))
+        else:
+            self._network.gradient(self._state, x, y, weights)
+            if self._work.prox:
+                self._pull()
+            if self._work.clip is not None:
+                _clip(self._parameters, self._work.clip)
+            self._rate.copy_(self._now(plan.rates))
+            self._optimizer.step()
+        self._done += 1
+
+    def _now(self, planned: Tensor) -> Tensor:
+        """What is planned for this step; in a CUDA graph the GPU counts the steps."""
+        if isinstance(self._done, int):
+            return planned[self._done]
+        return planned.index_select(0, self._done).squeeze(0)
+
+    def _restart(self) -> None:
+        if isinstance(self._done, int):
+            self._done = 0
+        else:
+            self._done.zero_()
 
     def _pull(self) -> None:
         """Add the gradient of ``prox/2 |w - anchor|^2``."""
@@ -165,7 +187,7 @@ class Buffers:
                 self._anchors[name].copy_(part)
         for mine, theirs in zip(_tensors(self._plan), _tensors(job.plan), strict=True):
             mine.copy_(theirs)
-        self._step_number.zero_()
+        self._restart()
         at = 0
         for w in self._parameters:
             width = w[0].numel()

@@ -100,7 +100,9 @@ def cluster_round(
 
     What the clients of a cluster send is aggregated; a cluster without clients keeps its model.
     """
-    rows = exchange(models[torch.tensor(labels, device=models.device)], who.tolist(), key, tick)
+    one = len(models) == 1
+    starts = models.expand(len(who), -1) if one else models[torch.tensor(labels).to(models.device)]
+    rows = exchange(starts, who.tolist(), key, tick)
     models = aggregate_clusters(federation, rows, who, labels, models, aggregate)
     for cluster in (~torch.isfinite(models).all(1)).nonzero().flatten().tolist():
         raise diverged("federated training", f"cluster {cluster}")
