@@ -166,7 +166,7 @@ def test_steps_rounds_and_clients_draw_differently() -> None:
     seen: list[Tensor] = []
 
     def watch(x: Tensor, streams: Tensor) -> Tensor:
-        seen.append(streams)
+        seen.append(streams.clone())
         return x
 
     simulation = Simulation(DATA, small, augment=watch, block_size=5)
