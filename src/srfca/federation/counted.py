@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 
@@ -19,10 +19,10 @@ from srfca.federation.base import (
     Scores,
     Split,
     Tick,
-    Wire,
     Work,
     silent,
 )
+from srfca.federation.wrapped import Wrapped
 from srfca.random import Key, bits
 
 _REMEMBERED = 32
@@ -54,7 +54,7 @@ class Budget:
         return Budget(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-class Counted:
+class Counted(Wrapped):
     """A federation that counts what it is asked for.
 
     Figures that travel beside models (losses, counts) are not counted. A client is not sent a model
@@ -71,37 +71,12 @@ evaluations=4)
     """
 
     def __init__(self, federation: Federation) -> None:
-        self.federation = federation
+        super().__init__(federation)
         self.spent = Budget()
         self._private = False
         count = len(federation.clients)
         self._has = np.zeros((count, _REMEMBERED), dtype=np.int64)
         self._next = np.zeros(count, dtype=np.int64)
-
-    @property
-    def clients(self) -> Sequence[str]:
-        """Stable ids, in order."""
-        return self.federation.clients
-
-    @property
-    def sizes(self) -> Tensor:
-        """``[m]`` training samples of each client."""
-        return self.federation.sizes
-
-    @property
-    def splits(self) -> Sequence[Split]:
-        """What the clients hold."""
-        return self.federation.splits
-
-    @property
-    def layers(self) -> Mapping[str, slice]:
-        """Where each layer lies in a row."""
-        return self.federation.layers
-
-    @property
-    def wire(self) -> Wire:
-        """What has gone over the wire."""
-        return self.federation.wire
 
     @contextmanager
     def private(self) -> Iterator[None]:
@@ -111,10 +86,6 @@ evaluations=4)
             yield
         finally:
             self._private = before
-
-    def initial(self, seed: int) -> Tensor:
-        """``[P]`` w0."""
-        return self.federation.initial(seed)
 
     def fit(
         self,

@@ -32,6 +32,7 @@ from srfca.federation.base import (
     Work,
     silent,
 )
+from srfca.federation.wrapped import Wrapped
 from srfca.files import replace_file, writable_folder
 from srfca.random import Key
 
@@ -148,33 +149,13 @@ def read_about(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-class Journaled:
+class Journaled(Wrapped):
     """A federation whose answers are written down, and read where they are known."""
 
     def __init__(self, federation: Federation, journal: Journal) -> None:
-        self.federation = federation
+        super().__init__(federation)
         self.journal = journal
         self._replayed: list[Callable[[], Tensor]] = []
-
-    @property
-    def clients(self) -> Sequence[str]:
-        """Stable ids, in order."""
-        return self.federation.clients
-
-    @property
-    def sizes(self) -> Tensor:
-        """``[m]`` training samples of each client."""
-        return self.federation.sizes
-
-    @property
-    def splits(self) -> Sequence[Split]:
-        """What the clients hold."""
-        return self.federation.splits
-
-    @property
-    def layers(self) -> Mapping[str, slice]:
-        """Where each layer lies in a row."""
-        return self.federation.layers
 
     @property
     def wire(self) -> Wire:
@@ -182,10 +163,6 @@ class Journaled:
         now = self.federation.wire
         absences = self.journal.absences + now.absences
         return Wire(now.messages, now.bytes_down, now.bytes_up, absences)
-
-    def initial(self, seed: int) -> Tensor:
-        """``[P]`` w0."""
-        return self.federation.initial(seed)
 
     def fit(
         self,

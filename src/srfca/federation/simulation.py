@@ -45,8 +45,8 @@ class Simulation:
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
         precision: Of products and convolutions: ``float32``, ``tf32`` or ``bf16`` (docs/speed.md
             has their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows are float32.
-        compile: Train through ``torch.compile``, on a GPU: it takes half a minute at first, and
-            pays for long trainings of convolutional networks.
+        compile: Train through ``torch.compile``, on a GPU: it takes some time at first, and pays
+            for long trainings of convolutional networks.
         block_size: Clients that are trained at once; None lets the engine choose. The result does
             not depend on it.
         validation: The fraction of each client's training samples that is held out.
@@ -201,7 +201,7 @@ class Simulation:
             plan = self._plan(who[places], batch[places], work, key)
             if weigh is not None:
                 plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
-            some = _run_of(places)
+            some = _run_of(places.cpu())
             trained = (
                 rows[some]
                 if isinstance(some, slice)
