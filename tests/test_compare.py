@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, ClassVar
@@ -300,13 +301,18 @@ def test_children_end_with_their_parent(tmp_path: Path, how: str) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("*/run.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if how == "terminal":
-        os.killpg(process.pid, signal.SIGINT)
-    else:
-        process.kill()
-    _, error = process.communicate(timeout=60)
+    try:
+        while not list(tmp_path.glob("*/run.json")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if how == "terminal":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.kill()
+        _, error = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
     assert process.returncode == (130 if how == "terminal" else -signal.SIGKILL)
     assert "Traceback" not in error
     if how == "terminal":
@@ -327,6 +333,25 @@ def test_a_worker_that_dies_is_a_failure_of_its_runs(monkeypatch: pytest.MonkeyP
     # os._exit takes a number: what a worker is given as its task ends it.
     parallel.run_parallel(Bench(small()), [9], 1, found.append)  # type: ignore[list-item]
     assert "take fewer --jobs" in str(found[0].why)
+
+
+def stubborn(ready: Any) -> None:
+    """A process that does not hear that it is to end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ready.set()
+    time.sleep(600)
+
+
+def test_a_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_GRACE", 0.5)
+    context = get_context("spawn")
+    ready = context.Event()
+    child = context.Process(target=stubborn, args=(ready,))
+    child.start()
+    assert ready.wait(60)
+    parallel._end_all([child])
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
 
 
 def row(method: str, seed: int, accuracy: float | None, **others: Any) -> dict[str, Any]:

@@ -6,17 +6,21 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 
 from srfca.experiments.bench import Bench, Done, Finished, Task
 
+_GRACE = 5.0
+"""Seconds that a worker has to end in."""
 _benches: list[Bench] = []
 """The bench of a worker process."""
 
@@ -46,11 +50,20 @@ def run_parallel(bench: Bench, tasks: Sequence[Task], jobs: int, finished: Finis
             finished(_done(future, futures[future]))
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(active_children()) - before:
-            child.terminate()
+        _end_all(set(active_children()) - before)
         raise
     finally:
         pool.shutdown()
+
+
+def _end_all(children: Iterable[BaseProcess]) -> None:
+    """Let children drop what they have half written; what does not end then is killed."""
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + _GRACE
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+        child.kill()
 
 
 def _done(future: Future[Done], task: Task) -> Done:
@@ -100,3 +113,5 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE)
+        os._exit(1)
