@@ -58,7 +58,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         for own_x, own_y, at in list(zip(x, y, index, strict=True))[:count]:
             vector_to_parameters(w0.clone(), module.parameters())
             optimizer = torch.optim.SGD(module.parameters(), lr=ROUND_LR)
-            train(module, optimizer, own_x[at], own_y[at])
+            train(module, optimizer, zip(own_x[at], own_y[at], strict=True))
             total += row(module)
         return total / count
 

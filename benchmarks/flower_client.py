@@ -28,7 +28,7 @@ def train_client(message: Message, context: Context) -> Message:
     x, y = (part[int(context.node_config["partition-id"])] for part in data(quick))
     module = mlp((QUICK if quick else FULL).hidden)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    train(module, torch.optim.SGD(module.parameters(), lr=ROUND_LR), x, y)
+    train(module, torch.optim.SGD(module.parameters(), lr=ROUND_LR), zip(x, y, strict=True))
     content = RecordDict(
         {
             "arrays": ArrayRecord(module.state_dict()),

@@ -5,11 +5,13 @@ python benchmarks/run.py --only local_training
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 
 import torch
 from harness import Contestant, serve
-from plain import Optimizer, train
+from plain import train
 from setting import (
     Setting,
     best_threads,
@@ -24,6 +26,7 @@ from setting import (
 from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 from srfca import ClientData, Simulation, Work
 from srfca.random import Key, batches, client_words, streams
@@ -50,20 +53,31 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     def srfca() -> float:
         return check(federation.fit(starts, range(sizes.clients), work, KEY))
 
-    def loop(optimizer: Optimizer, count: int, **options: bool) -> Tensor:
+    def loop(count: int, fused: bool = False) -> Tensor:
         rows = []
         for own_x, own_y, at in list(zip(x, y, index, strict=True))[:count]:
             module = mlp(sizes.hidden)
-            train(module, optimizer(module.parameters(), lr=LR, **options), own_x[at], own_y[at])
+            optimizer = torch.optim.Adam(module.parameters(), lr=LR, fused=fused)
+            train(module, optimizer, zip(own_x[at], own_y[at], strict=True))
             rows.append(row(module))
         return torch.stack(rows)
 
-    def plain(name: str, **options: bool) -> tuple[str, Contestant]:
-        count = best_threads(lambda: loop(torch.optim.Adam, 2, **options))
+    def loaded(count: int) -> Tensor:
+        rows = []
+        for own_x, own_y, at in list(zip(x, y, index, strict=True))[:count]:
+            module = mlp(sizes.hidden)
+            optimizer = torch.optim.Adam(module.parameters(), lr=LR)
+            loader = DataLoader(TensorDataset(own_x, own_y), batch_sampler=at.tolist())
+            train(module, optimizer, loader)
+            rows.append(row(module))
+        return torch.stack(rows)
+
+    def plain(name: str, loop: Callable[[int], Tensor]) -> tuple[str, Contestant]:
+        count = best_threads(lambda: loop(2))
 
         def run() -> float:
             with threads(count):
-                return check(loop(torch.optim.Adam, sizes.clients, **options))
+                return check(loop(sizes.clients))
 
         return f"{name}, {named(count)}", run
 
@@ -95,7 +109,13 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         for _ in range(products):
             torch.mm(left, right, out=out)
 
-    plain_loops = dict([plain("plain loop"), plain("plain loop, fused Adam", fused=True)])
+    plain_loops = dict(
+        [
+            plain("plain loop with a DataLoader", loaded),
+            plain("plain loop, batches ready-made", loop),
+            plain("the same, fused Adam", partial(loop, fused=True)),
+        ]
+    )
     return {
         "srfca": srfca,
         **plain_loops,

@@ -1,21 +1,27 @@
 """All pairwise losses of 100 clients: every client's model on every client's data.
 
-srfca evaluates all pairs, or only those that clustering by random pivots looks at; the plain loop
-evaluates pair after pair.
+srfca evaluates all pairs, on all samples or, as SR-FCA does unless told otherwise, on 256 of each
+client, or only the pairs that clustering by random pivots looks at. The plain loop evaluates pair
+after pair: a client's whole data at once, or in a DataLoader's batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from harness import Contestant, serve
-from plain import loss
+from plain import Batches, loss
 from setting import Setting, best_threads, clients, mlp, named, setting, threads
 from torch.nn.utils import vector_to_parameters
+from torch.utils.data import DataLoader, TensorDataset
 
 from srfca import ClientData, Partition, Simulation, Work
 from srfca.clustering.graph import cluster_graph, pivots, threshold_graph
 from srfca.distances import Side, cross_loss
+from srfca.federation.base import Sample
 from srfca.random import Key
 
 
@@ -33,8 +39,8 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     models = federation.fit(starts, every, work, Key(0, "benchmark"))
     limit = between_groups(cross_loss(own := Side.clients(federation, models), own))
 
-    def all_pairs() -> float:
-        side = Side.clients(federation, models)
+    def all_pairs(sample: Sample | None = None) -> float:
+        side = Side.clients(federation, models, sample)
         return clusters(cross_loss(side, side))
 
     def lazy() -> float:
@@ -50,23 +56,33 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     for module, row in zip(modules, models, strict=True):
         vector_to_parameters(row, module.parameters())
 
-    def pairs(count: int) -> np.ndarray:
-        return np.array([[loss(modules[i], x[j], y[j]) for j in every] for i in every[:count]])
+    def at_once(client: int) -> Batches:
+        return [(x[client], y[client])]
 
-    count = best_threads(lambda: pairs(2))
+    def loaded(client: int) -> Batches:
+        return DataLoader(TensorDataset(x[client], y[client]), sizes.batch)
 
-    def plain() -> float:
-        with threads(count):
-            losses = pairs(sizes.clients)
-        return clusters((losses + losses.T) / 2)
+    def pairs(batches: Callable[[int], Batches], count: int) -> np.ndarray:
+        return np.array([[loss(modules[i], batches(j)) for j in every] for i in every[:count]])
+
+    def plain(name: str, batches: Callable[[int], Batches]) -> tuple[str, Contestant]:
+        count = best_threads(lambda: pairs(batches, 2))
+
+        def run() -> float:
+            with threads(count):
+                losses = pairs(batches, sizes.clients)
+            return clusters((losses + losses.T) / 2)
+
+        return f"{name}, {named(count)}", run
 
     def clusters(distances: np.ndarray) -> float:
         return cluster_graph(threshold_graph(distances, limit), "correlation", 0).num_clusters
 
     return {
         "srfca": all_pairs,
+        "srfca, 256 samples": partial(all_pairs, Sample(256, 0)),
         "srfca, lazy pivots": lazy,
-        f"plain loop, {named(count)}": plain,
+        **dict([plain("plain loop", at_once), plain("plain loop with a DataLoader", loaded)]),
     }
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Optimizer = Callable[..., torch.optim.Optimizer]
+Batches = Iterable[Sequence[Tensor]]
+"""Pairs of inputs ``[b, ...]`` and targets ``[b]``."""
 
 
-def train(module: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
-    """One step for each batch of x ``[steps, b, ...]`` and y ``[steps, b]``."""
+def train(module: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches) -> None:
+    """One step for each batch."""
     module.train()
-    for inputs, targets in zip(x, y, strict=True):
+    for inputs, targets in batches:
         optimizer.zero_grad()
         loss = functional.cross_entropy(module(inputs), targets)
         loss.backward()
@@ -22,7 +23,11 @@ def train(module: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Ten
 
 
 @torch.no_grad()
-def loss(module: nn.Module, x: Tensor, y: Tensor) -> float:
+def loss(module: nn.Module, batches: Batches) -> float:
     """The mean loss per sample."""
     module.eval()
-    return float(functional.cross_entropy(module(x), y))
+    total, samples = 0.0, 0
+    for inputs, targets in batches:
+        total += float(functional.cross_entropy(module(inputs), targets, reduction="sum"))
+        samples += len(targets)
+    return total / samples

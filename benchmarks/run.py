@@ -126,7 +126,7 @@ BENCHMARKS = {
         "Trimmed mean: 100 rows of 10 million, beta = 0.1", _trimmed_mean, 3, "norm",
     ),
     "whole_sr_fca": Benchmark(
-        "Whole SR-FCA, rotated MNIST: 100 clients x 250 steps, MLP 784-200-10, Adam, R = 1",
+        "Whole SR-FCA, rotated MNIST: 100 clients x 250 steps, MLP 784-200-10, Adam, R = 2",
         _here("whole_sr_fca.py"), 3, "norm of the models", warm_up=False,
     ),
 }  # fmt: skip

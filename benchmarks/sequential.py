@@ -2,7 +2,7 @@
 
 Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm with Model-based
 Clustering (TMLR, 02/2024), in the manner of the authors' code: a module for each client, an
-optimiser and batches, an evaluation for each pair of a model and a client's data. It takes the
+optimiser and a DataLoader, an evaluation for each pair of a model and a client's data. It takes the
 batches that srfca draws, so that both do the same work and find the same clusters.
 """
 
@@ -16,6 +16,7 @@ from plain import loss, train
 from setting import row
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
+from torch.utils.data import DataLoader, TensorDataset
 
 from srfca import Partition, Work
 from srfca.clustering.graph import cluster_graph, threshold_graph
@@ -36,6 +37,8 @@ class Sequential:
         trim: beta.
         refine_steps: R.
         min_size: t.
+        loaders: Batches come from a DataLoader, as they do in the authors' code; if not, those of
+            a training lie ready, and a client's data is evaluated at once.
     """
 
     clients: tuple[str, ...]
@@ -47,6 +50,7 @@ class Sequential:
     trim: float = 0.1
     refine_steps: int = 1
     min_size: int = 2
+    loaders: bool = True
 
     def sr_fca(self, seed: int) -> tuple[Partition, Tensor]:
         """ONE_SHOT, then REFINE: the clusters, and a model for each ``[k, P]``."""
@@ -115,13 +119,24 @@ class Sequential:
         """One client trains from a row, one step for each row of ``index``."""
         self.load(start)
         optimizer = torch.optim.Adam(self.module.parameters(), lr=self.work.lr)
-        train(self.module, optimizer, self.x[client][index], self.y[client][index])
+        x, y = self.x[client], self.y[client]
+        if self.loaders:
+            train(
+                self.module,
+                optimizer,
+                DataLoader(TensorDataset(x, y), batch_sampler=index.tolist()),
+            )
+        else:
+            train(self.module, optimizer, zip(x[index], y[index], strict=True))
         return row(self.module)
 
     def loss(self, model: Tensor, client: int) -> float:
         """The mean loss of a model on a client's data."""
         self.load(model)
-        return loss(self.module, self.x[client], self.y[client])
+        x, y = self.x[client], self.y[client]
+        if self.loaders:
+            return loss(self.module, DataLoader(TensorDataset(x, y), self.work.batch_size))
+        return loss(self.module, [(x, y)])
 
     def load(self, model: Tensor) -> None:
         """Write a row into the module."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from srfca.data import ClientData
     from srfca.federation import Federation, Simulation, Work
     from srfca.methods import SRFCA, Global, Local, Result
+
+# Tensors of megabytes in huge pages, where the system has them: torch asks for it when it makes its
+# first one, and what would go into thousands of page faults goes into training.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _HOMES = {
     "ClientData": "srfca.data",

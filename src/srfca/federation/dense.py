@@ -20,7 +20,7 @@ _Slope = Callable[[Tensor, Tensor], Tensor]
 """From the slope behind an activation and what it put out to the slope before it, in place."""
 
 _ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], _Slope]] = {
-    nn.ReLU: (torch.relu_, lambda slope, out: slope.mul_(out > 0)),
+    nn.ReLU: (torch.relu_, lambda slope, out: slope.mul_(out.sign())),
     nn.Tanh: (torch.tanh_, lambda slope, out: slope.mul_(1 - out * out)),
     nn.Sigmoid: (torch.sigmoid_, lambda slope, out: slope.mul_(out * (1 - out))),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -13,11 +14,13 @@ from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
+from srfca.federation.block import Job, Plan
 from srfca.federation.dense import network_of
 from srfca.federation.evaluation import Evaluation, all_samples, some_samples
-from srfca.federation.lanes import Job, Kept, Lanes, Plan
+from srfca.federation.lanes import Lanes
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.network import arithmetic, precision_named
+from srfca.federation.optimizer import Kept
 from srfca.federation.traits import check_labels, traits_of
 from srfca.models.rows import make
 from srfca.random import Key, batches, bits, client_words, integers, streams
@@ -353,8 +356,7 @@ class Simulation:
         """Train clients, block by block, into ``rows`` ``[c, P]``."""
 
         def train() -> None:
-            size = self._block(len(tasks), max(batch))
-            jobs, blocks = [], [slice(a, a + size) for a in range(0, len(tasks), size)]
+            jobs, blocks = [], self._blocks(len(tasks), max(batch))
             for block in blocks:
                 before = [kept[task] for task in tasks[block] if task in kept]
                 seed = None
@@ -402,8 +404,17 @@ class Simulation:
             del self._trainings[oldest]
         return self._trainings[training]
 
+    def _blocks(self, count: int, batch: int) -> list[slice]:
+        """Clients that train together, as many blocks for every lane, and of one size or nearly."""
+        size = self._block(count, batch)
+        blocks = -(-count // size)
+        if self._block_size is None:
+            blocks = min(count, -(-blocks // self._lanes.count) * self._lanes.count)
+        ends = [count * block // blocks for block in range(blocks + 1)]
+        return [slice(*both) for both in pairwise(ends)]
+
     def _block(self, count: int, batch: int) -> int:
-        """How many clients are worked on at once."""
+        """How many clients are worked on at once, at the most."""
         if self._block_size is not None:
             return self._block_size
         row = 4 * self._layout.length * self._layout.dtype.itemsize

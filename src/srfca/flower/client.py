@@ -22,8 +22,8 @@ from srfca.data.clients import ClientData
 from srfca.errors import require
 from srfca.federation.augment import Augmentation
 from srfca.federation.base import Focus, Mixture, Sample, Split, Work
-from srfca.federation.lanes import Kept
 from srfca.federation.loss import Loss
+from srfca.federation.optimizer import Kept
 from srfca.federation.simulation import Simulation
 from srfca.flower.records import (
     ROWS,

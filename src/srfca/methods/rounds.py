@@ -122,13 +122,15 @@ def aggregate_clusters(
     if not sent.all():
         rows, who, labels = rows[torch.tensor(sent, device=rows.device)], who[sent], labels[sent]
     sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
-    of_cluster = (torch.tensor(labels == c, device=rows.device) for c in range(len(models)))
-    return torch.stack(
-        [
-            aggregate(rows[mine], sizes[mine]) if bool(mine.any()) else model
-            for mine, model in zip(of_cluster, models, strict=True)
-        ]
-    )
+
+    def aggregated(cluster: int) -> Tensor:
+        mine = labels == cluster
+        if mine.all():
+            return aggregate(rows, sizes)
+        some = torch.tensor(mine, device=rows.device)
+        return aggregate(rows[some], sizes[some]) if mine.any() else models[cluster]
+
+    return torch.stack([aggregated(cluster) for cluster in range(len(models))])
 
 
 def federated_training(
