@@ -127,7 +127,7 @@ BENCHMARKS = {
     ),
     "whole_sr_fca": Benchmark(
         "Whole SR-FCA, rotated MNIST: 100 clients x 250 steps, MLP 784-200-10, Adam, R = 2",
-        _here("whole_sr_fca.py"), 3, "norm of the models", warm_up=False,
+        _here("whole_sr_fca.py"), 3, "clusters", warm_up=False,
     ),
 }  # fmt: skip
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
+
+from srfca import SRFCA, Simulation, Work, data, models
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -97,3 +102,22 @@ def test_a_contestant_that_dies_is_named(tmp_path: Path) -> None:
     done = run(str(tmp_path / "race.py"), str(tmp_path / "dead.py"))
     assert done.returncode == 1
     assert "dead.py ended with 3" in done.stderr
+
+
+def test_the_sequential_way_finds_the_same_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    Sequential = import_module("sequential").Sequential
+
+    clients = data.rotated_digits(clients=12)
+    module = models.mlp(64, 16, 10)()
+    work = Work(steps=30, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
+    federation = Simulation(clients, deepcopy(module), validation=0.0)
+    found = SRFCA(work=work, threshold=2.0, refine_steps=1).fit(federation, seed=0)
+    samples = [clients.train.of(client) for client in range(12)]
+    for loaders in (True, False):
+        partition, rows = Sequential(
+            clients.clients, [x for x, _ in samples], [y for _, y in samples], deepcopy(module),
+            work, 2.0, loaders=loaders,
+        ).sr_fca(seed=0)  # fmt: skip
+        assert partition == found.partition
+        assert torch.allclose(rows, found.models, atol=1e-4)

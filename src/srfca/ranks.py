@@ -10,12 +10,13 @@ same bits whatever the blocks.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from srfca.threads import over_threads
 
 _CPU_BLOCK = 2**16
 """Values that are sorted at once on a CPU: they stay in the cache of a core."""
@@ -52,23 +53,18 @@ def _for_kernel(rows: Tensor) -> bool:
 def _in_cache(rows: Tensor, low: int, high: int, block: int) -> Tensor:
     wide = torch.float64 if rows.dtype == torch.float64 else torch.float32
     means = torch.empty(rows.shape[1], dtype=wide)
-    starts = iter(range(0, len(means), block))
 
-    def work() -> None:
-        for start in starts:
-            part = rows[:, start : start + block].to(wide).numpy()
-            ranked = np.array(part.T, order="C")
-            ranked.sort(axis=1)
-            total = ranked[:, low:high].sum(axis=1)
-            np.divide(total, high - low, out=means[start : start + block].numpy())
+    def work(thread: int, start: int) -> None:
+        part = rows[:, start : start + block].to(wide).numpy()
+        ranked = np.array(part.T, order="C")
+        ranked.sort(axis=1)
+        total = ranked[:, low:high].sum(axis=1)
+        np.divide(total, high - low, out=means[start : start + block].numpy())
 
     if len(means) <= block:
-        work()
+        work(0, 0)
     else:
-        threads = torch.get_num_threads()
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work) for _ in range(threads)]:
-                done.result()
+        over_threads(work, range(0, len(means), block), torch.get_num_threads())
     return means.to(rows.dtype)
 
 

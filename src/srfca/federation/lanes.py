@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -19,6 +18,7 @@ from srfca.federation.base import Tick, Work
 from srfca.federation.block import Block, Job
 from srfca.federation.network import Network, arithmetic, counters_restored
 from srfca.federation.optimizer import Kept
+from srfca.threads import over_threads
 
 _STREAMS = 8
 """Lanes of a GPU where clients train one at a time."""
@@ -106,32 +106,17 @@ class Lanes:
             return self._over_threads(jobs, work, tick)
 
     def _over_threads(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
-        """Every thread takes the next job; operations are not split among threads themselves."""
         kept: list[Kept | None] = [None] * len(jobs)
-        waiting, lock = iter(enumerate(jobs)), threading.Lock()
+        lock = threading.Lock()
 
         def report(steps: int) -> None:
             with lock:
                 tick(steps)
 
-        def take() -> tuple[int, Job] | None:
-            with lock:
-                return next(waiting, None)
+        def train(lane: int, place: int) -> None:
+            kept[place] = self._lanes[lane].train(jobs[place], work, report)
 
-        def work_off(lane: Lane) -> None:
-            while (taken := take()) is not None:
-                place, job = taken
-                kept[place] = lane.train(job, work, report)
-
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        with ThreadPoolExecutor(threads) as pool:
-            try:
-                list(pool.map(work_off, self._lanes[:threads]))
-            finally:
-                while take() is not None:
-                    pass
-                torch.set_num_threads(threads)
+        over_threads(train, range(len(jobs)), min(self.count, len(jobs)))
         return kept
 
     def _over_streams(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
