@@ -171,9 +171,16 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     assert not (tmp_path / "parts" / "result.json").exists()
-    assert srfca(*command, *parts, "--journal").returncode == 0
+    assert srfca("resume", str(tmp_path / "parts")).returncode == 0
     expected, found = (Result.load(tmp_path / name) for name in ("whole", "parts"))
     assert torch.equal(found.models, expected.models)
     assert found.labels.tolist() == expected.labels.tolist()
     refused = srfca(*command, "--journal")
     assert "--journal needs --out" in refused.stderr
+    refused = srfca("resume", str(tmp_path / "whole"))
+    assert refused.returncode == 2
+    assert "holds no run with a journal" in refused.stderr
+    (tmp_path / "parts" / "command.json").write_text('{"seed": 3}')
+    refused = srfca("resume", str(tmp_path / "parts"))
+    assert refused.returncode == 2
+    assert "command.json is damaged" in refused.stderr

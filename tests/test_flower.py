@@ -462,6 +462,24 @@ def test_a_client_that_comes_back_is_known_by_its_name() -> None:
     assert torch.allclose(rows, simulation().fit(w0, range(M), WORK, Key(0, "x", 2)), atol=1e-5)
 
 
+def test_a_client_that_starts_again_takes_its_place_when_the_old_node_is_gone() -> None:
+    """Flower finds out only after some heartbeats that a node was killed."""
+    grid = make_grid()
+    federation = make(grid)
+    w0 = federation.initial(0).expand(M, -1)
+    old = federation.post.members["4"].node
+    new = grid.join(4)
+    for _ in range(5):
+        federation.post.look()
+    assert federation.post.members["4"].node == old
+    hellos = len(grid.log)
+    del grid.contexts[old]
+    rows = federation.fit(w0, range(M), WORK, Key(0, "x"))
+    assert federation.post.members["4"].node == new
+    assert rows.isfinite().all()
+    assert len(grid.log) == hellos + M
+
+
 def test_below_the_least_number_of_clients_a_run_pauses(caplog: pytest.LogCaptureFixture) -> None:
     grid = make_grid()
     federation = make(grid, min_clients=7)

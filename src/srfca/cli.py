@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def run(
         bool,
         typer.Option(
             "--journal",
-            help="With --out: if the run is killed, the same command goes on where it was.",
+            help="With --out: if the run is killed, 'srfca resume' goes on where it was.",
         ),
     ] = False,
 ) -> None:
@@ -81,6 +82,9 @@ def run(
         require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
+        if out is not None and journal:
+            asked = {"method": method, "seed": seed, "personalise": personalise, "as_json": as_json}
+            saved.write_command(out, asdict(common) | asked)
         bars = console.Bars()
         clients = runner.federation(experiment, seed, common.device, common.data_dir, bars)
         notes = out / "journal" if out is not None and journal else None
@@ -104,6 +108,16 @@ def run(
     console.show(console.summary_table(summary.results([row])))
     console.show("Cost per client", style="bold")
     console.show(console.summary_table(summary.costs([row])))
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="What 'srfca run --journal' was given as --out.")],
+) -> None:
+    """Go on with a run that was killed."""
+    from srfca.experiments import saved
+
+    run(**saved.read_command(folder), out=folder, journal=True)
 
 
 @app.command()

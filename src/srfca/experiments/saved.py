@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
+from srfca.errors import InputError
 from srfca.experiments.config import SHARED, Experiment
 from srfca.experiments.runner import Outcome, Row
 from srfca.files import replace_file
 
-RUN = "run.json"
+RUN, COMMAND = "run.json", "command.json"
 ABOUT = ("settings", "srfca", "run_digest", "figures_digest")
 """What ``run.json`` says besides the figures."""
 
@@ -58,6 +59,24 @@ def read(folder: Path, expected: str) -> Row | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return row if (run, figures) == (expected, _digest(row)) else None
+
+
+def write_command(folder: Path, options: dict[str, Any]) -> None:
+    """Write down what a run was asked for, by which it can go on."""
+    text = json.dumps(options, indent=1, default=lambda path: str(path.absolute()))
+    replace_file(folder / COMMAND, f"{text}\n".encode())
+
+
+def read_command(folder: Path) -> dict[str, Any]:
+    """What ``write_command`` wrote."""
+    try:
+        options: dict[str, Any] = json.loads((folder / COMMAND).read_bytes())
+        paths = {name: Path(options[name]) for name in ("data", "data_dir") if options[name]}
+    except OSError as error:
+        raise InputError(f"{folder} holds no run with a journal: {error}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{folder / COMMAND} is damaged: {error!r}") from error
+    return options | paths
 
 
 def _digest(content: Any) -> str:

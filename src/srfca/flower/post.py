@@ -96,6 +96,7 @@ class Post:
         self._online: set[int] = set()
         self._asked_who: dict[str, int] = {}
         self._tries: dict[int, int] = {}
+        self._claims: dict[int, Member] = {}
         self._shelves: dict[str, Shelf] = {}
         self._owed: dict[str, str] = {}
 
@@ -114,8 +115,13 @@ class Post:
     def look(self) -> None:
         """Who is connected now; nodes that are new are asked who they are, and heard later."""
         self._online = set(self._grid.get_node_ids())
+        self._settle_claims()
         known = {member.node for member in self.members.values()} | set(self._asked_who.values())
-        new = [n for n in sorted(self._online - known) if self._tries.get(n, 0) < _TRIES]
+        new = [
+            node
+            for node in sorted(self._online - known - set(self._claims))
+            if self._tries.get(node, 0) < _TRIES
+        ]
         sent = self._push([self._message("hello", node, Ask({}), {}) for node in new])
         self._asked_who |= {name: node for name, node in zip(sent, new, strict=True) if name}
         for reply in self._pull(self._asked_who):
@@ -246,12 +252,26 @@ class Post:
         self._tries[node] = self._tries.get(node, 0) + 1
         try:
             member = self._member(node, reply)
-            before = self.members.get(member.client)
-            if before is not None and before.node != node and before.node in self._online:
-                raise NonsenseError(f"says it is {member.client!r}, but so does another node")
         except NonsenseError as wrong:
             _log(WARNING, "node %s is not taken in: it %s", node, wrong)
             return
+        if self._connected(member.client) and self.members[member.client].node != node:
+            why = f"says it is {member.client!r}, but so does another node"
+            _log(WARNING, "node %s is not taken in before that one leaves: it %s", node, why)
+            self._claims[node] = member
+        else:
+            self._take_in(member)
+
+    def _settle_claims(self) -> None:
+        """A client that has started again takes the place of the node that it was."""
+        for node, member in list(self._claims.items()):
+            if node not in self._online:
+                del self._claims[node]
+            elif not self._connected(member.client):
+                del self._claims[node]
+                self._take_in(member)
+
+    def _take_in(self, member: Member) -> None:
         _log(INFO, "client %r is here", member.client)
         self.members[member.client] = member
         self._shelves.pop(member.client, None)
