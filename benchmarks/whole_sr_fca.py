@@ -61,6 +61,10 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     def srfca() -> float:
         return compare("srfca", method.fit(simulation, SEED).partition)
 
+    def lazy() -> float:
+        few = replace(method, all_pairs=0)
+        return compare("srfca, lazy pivots", few.fit(simulation, SEED).partition)
+
     def one_by_one(name: str, how: Sequential) -> tuple[str, Contestant]:
         index = how.batches(Key(0, "threads"), steps=50)[0]
         count = best_threads(lambda: how.fit(row(module), 0, index))
@@ -76,6 +80,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     lean = replace(sequential, loaders=False, refine_steps=1)
     return {
         "srfca": srfca,
+        "srfca, lazy pivots": lazy,
         **dict(
             [
                 one_by_one("sequential, pair by pair", sequential),

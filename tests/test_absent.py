@@ -17,10 +17,23 @@ from srfca.clustering.lazy import lazy_clusters
 from srfca.clustering.threshold import complete
 from srfca.distances import Side, cross_loss
 from srfca.federation.base import Absence, Sample, Scores, Split, Wire
-from srfca.methods import IFCA, Global
+from srfca.methods import (
+    CFL,
+    IFCA,
+    PACFL,
+    FedGroup,
+    FeSEM,
+    Global,
+    Hierarchical,
+    HypCluster,
+    Method,
+    OneShotKMeans,
+)
 from srfca.methods.held_out import interchangeable
 from srfca.methods.result import models_of_clients, reach
 from srfca.methods.rounds import aggregate_clusters, check_finite, least, plain_mean
+from srfca.methods.run import Run
+from srfca.methods.starts import distant_models, drawn_models
 from srfca.models import linear
 from srfca.random import Key
 from tests import examples
@@ -66,6 +79,11 @@ class Dropping(Simulation):
         losses[:, self._lost("losses", clients)] = torch.nan
         return losses
 
+    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
+        bases = super().subspaces(clients, rank)
+        bases[self._lost("subspaces", clients)] = torch.nan
+        return bases
+
     def scores(self, models: Any, clients: Sequence[int], split: Split = "test") -> Scores:
         scores = super().scores(models, clients, split)
         scores.loss[self._lost("scores", clients)] = torch.nan
@@ -97,6 +115,61 @@ def test_ifca_ends_whoever_does_not_answer(drops: dict[int, list[int]]) -> None:
         assert torch.equal(found.models, result.models)
 
 
+OTHERS: dict[str, Method] = {
+    "CFL": CFL(work=WORK),
+    "FedGroup": FedGroup(k=2, pretrained=1.0, pretrain_steps=10, work=WORK),
+    "FeSEM": FeSEM(k=2, work=WORK),
+    "Hierarchical": Hierarchical(k=2, global_rounds=1, work=WORK),
+    "HypCluster": HypCluster(k=2, work=WORK),
+    "IFCA": IFCA(k=2, start="clients", work=WORK),
+    "IFCA, distant": IFCA(k=2, start="distant", work=WORK),
+    "one-shot k-means": OneShotKMeans(k=2, work=WORK),
+    "PACFL": PACFL(k=2, rank=2, work=WORK),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@settings(max_examples=15)
+@given(
+    drops=st.dictionaries(
+        st.integers(0, 8), st.lists(st.integers(0, M - 1), max_size=3), max_size=5
+    )
+)
+def test_other_methods_end_whoever_does_not_answer(name: str, drops: dict[int, list[int]]) -> None:
+    federation = Dropping(drops)
+    found = OTHERS[name].fit(federation, seed=0)
+    assert found.models.isfinite().all()
+    silent = {absence.client for absence in federation.wire.absences}
+    for client, label in zip(found.clients, found.labels, strict=True):
+        assert label >= 0 or client in silent
+    if not silent:
+        expected = OTHERS[name].fit(Simulation(DATA, linear(4), device="cpu"), seed=0)
+        assert torch.equal(found.models, expected.models)
+
+
+@pytest.mark.parametrize("name", ["FedGroup", "Hierarchical", "one-shot k-means", "PACFL"])
+def test_who_is_silent_when_clusters_are_made_is_placed_as_a_newcomer(name: str) -> None:
+    """The first question that matters is not answered by clients 1 and 6."""
+    question = 1 if name == "Hierarchical" else 0
+    federation = Dropping({question: [1, 6]})
+    found = OTHERS[name].fit(federation, seed=0)
+    assert found.history[-1].name == "PLACE"
+    again = found.assign(Simulation(DATA, linear(4), device="cpu"), [1, 6])
+    assert found.labels[[1, 6]].tolist() == again.labels.tolist()
+
+
+def test_a_start_takes_other_clients_for_those_that_are_silent() -> None:
+    whole = Run(Dropping({}), 0)
+    _, order = drawn_models(whole, 4, WORK, 5, "start")
+    models, who = drawn_models(Run(Dropping({0: [order[0], order[2]]}), 0), 2, WORK, 5, "start")
+    assert who == [order[1], order[2]]
+    assert models.isfinite().all()
+    gone = {question: list(range(M)) for question in range(20)}
+    for start in (drawn_models, distant_models):
+        with pytest.raises(InputError, match="only 0 clients answer"):
+            start(Run(Dropping(gone), 0), 2, WORK, 5, "start")
+
+
 def test_a_round_goes_on_without_a_client_and_a_cluster_without_any() -> None:
     w0 = torch.zeros(1, 5)
     expected = Dropping({})
@@ -115,8 +188,6 @@ def test_what_diverges_is_told_from_what_is_absent() -> None:
     w0 = torch.zeros(M, 5)
     rows = federation.fit(w0, range(M), WORK, KEY)
     assert torch.equal(check_finite(federation, rows, range(M), "x", otherwise=w0)[2], w0[2])
-    with pytest.raises(InputError, match="x cannot go on without client '2', which did not answer"):
-        check_finite(federation, rows, range(M), "x")
     rows[5] = torch.inf
     with pytest.raises(InputError, match=r"x diverged for client '5': "):
         check_finite(federation, rows, range(M), "x", otherwise=w0)

@@ -130,7 +130,9 @@ def test_complete_linkage_is_not_optimal() -> None:
 def test_clients_keep_their_ids_through_two_levels_of_splits() -> None:
     everybody = Partition([0] * 8)
     halves = split(
-        everybody, [Look(0, 0, 0, parts=(np.array([0, 2, 5, 7]), np.array([1, 3, 4, 6])))]
+        everybody,
+        [Look(0, 0, 0, parts=(np.array([0, 2, 5, 7]), np.array([1, 3, 4, 6])))],
+        np.arange(8),
     )
     assert halves.labels.tolist() == [0, 1, 0, 1, 1, 0, 1, 0]
     quarters = split(
@@ -139,9 +141,14 @@ def test_clients_keep_their_ids_through_two_levels_of_splits() -> None:
             Look(0, 0, 0, parts=(np.array([0, 3]), np.array([1, 2]))),
             Look(1, 0, 0, parts=(np.array([1, 2]), np.array([0, 3]))),
         ],
+        np.arange(8),
     )
     groups = {frozenset(members.tolist()) for members in quarters}
     assert groups == {frozenset(g) for g in ({0, 7}, {2, 5}, {3, 4}, {1, 6})}
+    without = split(
+        everybody, [Look(0, 0, 0, parts=(np.array([0]), np.array([1])))], np.array([3, 5])
+    )
+    assert without.labels.tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("gamma_max", ["auto", 0.6])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from srfca.errors import require
 from srfca.federation.base import Federation, Mixture, Work
 from srfca.federation.journal import Journal
 from srfca.methods.personalise import personalise
-from srfca.methods.result import Result, models_of_clients, reach
+from srfca.methods.result import Result, in_reach, models_of_clients, reach
 from srfca.methods.run import Monitor, Run
 
 
@@ -120,15 +120,16 @@ class Method(ABC):
         """
         run = Run(federation, seed, monitor, self._journal(journal, federation, seed))
         answer = self.solve(run)
+        limits = None
+        if self.clustered:
+            limits = reach(run.federation.federation, answer.models, Partition(answer.labels))
+            answer = place_silent(run, answer, limits)
         tuned = tuned_steps = None
         if self.personal_steps:
             tuned, tuned_steps = personalise(
                 run, answer.labels, answer.client_models, self.work, self.personal_steps,
                 None if answer.mixture is None else Mixture(answer.models, answer.mixture),
             )  # fmt: skip
-        limits = None
-        if self.clustered:
-            limits = reach(run.federation.federation, answer.models, Partition(answer.labels))
         return Result(
             method=self.name,
             parameters=self.parameters(),
@@ -167,3 +168,16 @@ class Method(ABC):
 def require_share(participation: float) -> None:
     """Refuse a participation that is no fraction of the clients."""
     require(0 < participation <= 1, f"participation must be in (0, 1], not {participation}")
+
+
+def place_silent(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
+    """Who did not answer when clusters were made is placed as a newcomer would be."""
+    lost = np.flatnonzero(answer.labels < 0)
+    if len(lost) == 0 or not run.federation.wire.absences:
+        return answer
+    labels = answer.labels.copy()
+    losses = run.federation.losses(answer.models, lost.tolist()).cpu()
+    labels[lost] = in_reach(losses, limits)
+    placed = replace(answer, labels=labels)
+    run.record("PLACE", Partition(labels), placed.client_models)
+    return placed

@@ -21,7 +21,7 @@ from srfca.errors import InputError, require, unknown
 from srfca.methods.base import Answer, Method
 from srfca.methods.rounds import (
     aggregate_clusters,
-    check_finite,
+    answered,
     everybody,
     plain_mean,
     trained_part,
@@ -112,21 +112,22 @@ class CFL(Method):
                 starts = Answer(partition.labels, models).client_models
                 key = Key(run.seed, "cfl", number)
                 rows = federation.fit(starts, who.tolist(), work, key, tick)
-                check_finite(federation, rows, who, "federated training")
+                _, here = answered(federation, rows, who, "federated training")
                 updates = trained_part(federation, rows - starts)
-                first = first or float(updates.norm(dim=1).mean())
+                first = first or float(updates[here].norm(dim=1).mean())
                 looks = []
                 if number >= self.warm_up:
                     sizes = federation.sizes.to(updates.device)
+                    asked = [np.intersect1d(members, here) for members in partition]
                     looks = [
                         self.look(
                             c, updates[members], sizes[members], first,
                             seen.get(members.tobytes()), run.seed,
                         )
-                        for c, members in enumerate(partition)
+                        for c, members in enumerate(asked) if len(members)
                     ]  # fmt: skip
-                    seen = {partition.members(x.cluster).tobytes(): x.groups for x in looks}
-                partition = split(partition, looks)
+                    seen = {asked[x.cluster].tobytes(): x.groups for x in looks}
+                partition = split(partition, looks, here)
                 models = aggregate_clusters(
                     federation, rows, who, partition.labels,
                     starts[: partition.num_clusters], aggregate,
@@ -212,10 +213,14 @@ def keeps_whole(parts: tuple[NDArray[np.int64], NDArray[np.int64]], groups: Part
     return all(sides) and not sides[0] & sides[1]
 
 
-def split(partition: Partition, looks: list[Look]) -> Partition:
-    """The same partition with each cluster in two whose look says so."""
+def split(partition: Partition, looks: list[Look], here: NDArray[np.int64]) -> Partition:
+    """The same partition with each cluster in two whose look says so.
+
+    Looks are at the clients that are ``here``; others stay with the first part.
+    """
     labels = partition.labels.copy()
     for look in looks:
         if look.parts is not None:
-            labels[partition.members(look.cluster)[look.parts[1]]] = labels.max() + 1
+            looked_at = np.intersect1d(partition.members(look.cluster), here)
+            labels[looked_at[look.parts[1]]] = labels.max() + 1
     return Partition(labels)

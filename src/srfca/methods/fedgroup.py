@@ -7,7 +7,6 @@ Learning for Client-Level Data Distribution Shift. IEEE TPDS 2021.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,7 +21,7 @@ from srfca.federation.base import Federation, Tick, Work, silent
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.result import Result
 from srfca.methods.rounds import (
-    check_finite,
+    answered,
     everybody,
     federated_training,
     participants,
@@ -84,16 +83,16 @@ class FedGroup(Method):
             f"k={self.k} is more than the {len(founders)} clients that groups are made of",
         )
         with run.stage("COLD_START", m * self.pretrain_steps) as tick:
-            updates = self.pretrain(federation, w0, range(m), seed, tick)
-            found = group(updates[torch.tensor(founders)], self.k, seed)
+            updates, here = self.pretrain(federation, w0, np.arange(m), seed, tick)
+            found_by = np.isin(here, founders)
+            founding = updates[torch.tensor(found_by)]
+            found = group(founding, self.k, seed)
             directions = torch.stack(
-                [
-                    updates[torch.tensor(founders[found == c])].mean(0)
-                    for c in range(found.max() + 1)
-                ]
+                [founding[torch.tensor(found == c)].mean(0) for c in range(found.max() + 1)]
             )
-            labels = nearest_direction(updates, directions)
-            labels[founders] = found
+            labels = np.full(m, -1)
+            labels[here] = nearest_direction(updates, directions)
+            labels[here[found_by]] = found
         groups = Answer.of(labels, w0 + directions)
         partition = Partition(groups.labels)
         notes = {"founders": founders.tolist(), "empty": self.k - len(directions)}
@@ -111,15 +110,16 @@ class FedGroup(Method):
         self,
         federation: Federation,
         w0: Tensor,
-        clients: Sequence[int],
+        clients: NDArray[np.int64],
         seed: int,
         tick: Tick = silent,
-    ) -> Tensor:
-        """``[c, P]`` the updates of clients that train shortly from w0."""
+    ) -> tuple[Tensor, NDArray[np.int64]]:
+        """The updates ``[c, P]`` of clients that train shortly from w0, and who sends them."""
         work = pretraining(self.work, self.pretrain_steps)
         key = Key(seed, "fedgroup pretraining")
-        rows = federation.fit(w0.expand(len(clients), -1), clients, work, key, tick)
-        return check_finite(federation, rows, clients, "pretraining") - w0
+        rows = federation.fit(w0.expand(len(clients), -1), clients.tolist(), work, key, tick)
+        rows, here = answered(federation, rows, clients, "pretraining")
+        return rows - w0, here
 
     def assign(self, result: Result, newcomers: Federation) -> NDArray[np.int64]:
         """Cold start of newcomers: ``[c]`` the group of each client of another federation.
@@ -128,8 +128,11 @@ class FedGroup(Method):
         w0 in the direction nearest to theirs.
         """
         w0 = newcomers.initial(result.seed).to(result.models.device)
-        updates = self.pretrain(newcomers, w0, range(len(newcomers.clients)), result.seed)
-        return nearest_direction(updates, result.models - w0)
+        every = np.arange(len(newcomers.clients))
+        updates, here = self.pretrain(newcomers, w0, every, result.seed)
+        labels = np.full(len(every), -1)
+        labels[here] = nearest_direction(updates, result.models - w0)
+        return labels
 
     def _share(self, models: Tensor) -> Tensor:
         return models + self.eta_g * along_the_others(models) if self.eta_g else models

@@ -21,7 +21,7 @@ from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.ifca import moved
 from srfca.methods.rounds import (
     aggregate_clusters,
-    check_finite,
+    answered,
     counts,
     everybody,
     participants,
@@ -66,6 +66,7 @@ class FeSEM(Method):
         aggregate = weighted_mean if self.weighted else plain_mean
         centres = federation.initial(run.seed).expand(self.k, -1)
         labels, changed = np.zeros(m, dtype=np.int64), []
+        known = np.zeros(m, dtype=bool)
         steps = sum(counts(everyone, self.participation)) * self.work.steps
         with run.stage("FESEM", steps) as tick:
             for number in range(self.work.rounds):
@@ -73,14 +74,16 @@ class FeSEM(Method):
                 who = participants(federation, everyone, self.participation if number else 1.0, key)
                 starts = centres[torch.tensor(labels[who], device=centres.device)]
                 rows = federation.fit(starts, who.tolist(), self.work, key, tick)
-                check_finite(federation, rows, who, "training")
+                sent, here = answered(federation, rows, who, "training")
+                known[here] = True
                 if number == 0:
-                    labels = k_means(rows, self.k, key)
+                    labels[here] = k_means(sent, self.k, key)
                 else:
-                    nearest = expectation(rows, centres)
-                    changed.append(moved(labels[who], nearest))
-                    labels[who] = nearest
+                    nearest = expectation(sent, centres)
+                    changed.append(moved(labels[here], nearest))
+                    labels[here] = nearest
                 centres = aggregate_clusters(federation, rows, who, labels[who], centres, aggregate)
+        labels[~known] = -1
         answer = Answer.of(labels, centres)
         empty = [c for c in range(self.k) if c not in labels]
         notes = {"changed": changed, "empty": empty}

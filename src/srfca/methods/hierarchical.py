@@ -18,7 +18,7 @@ from srfca.errors import require, unknown
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.rounds import (
     aggregate_clusters,
-    check_finite,
+    answered,
     everybody,
     federated_training,
     plain_mean,
@@ -94,13 +94,14 @@ class Hierarchical(Method):
             starts = model.expand(len(who), -1)
             key = Key(run.seed, "hierarchical", n)
             rows = federation.fit(starts, who.tolist(), work, key, tick)
-            check_finite(federation, rows, who, "a round")
+            _, here = answered(federation, rows, who, "a round")
             updates = trained_part(federation, rows - starts)
             distances = update_distances(run, updates, self.metric)
             cut = agglomerate(
-                distances, threshold=self.threshold, k=self.k, linkage=self.linkage, seed=run.seed
-            )
-            partition = cut.partition
+                distances[np.ix_(here, here)], threshold=self.threshold, k=self.k,
+                linkage=self.linkage, seed=run.seed,
+            )  # fmt: skip
+            partition = cut.partition.spread(here, len(who))
             empty = model.expand(partition.num_clusters, -1)
             models = aggregate_clusters(federation, rows, who, partition.labels, empty, aggregate)
         answer = Answer(partition.labels, models)

@@ -65,16 +65,21 @@ class PACFL(Method):
         federation = run.federation
         m = len(federation.clients)
         with run.stage("SUBSPACES"):
-            angles = principal_angles(federation.subspaces(range(m), self.rank))
+            bases = federation.subspaces(range(m), self.rank)
+            here = np.flatnonzero(bases.isfinite().flatten(1).all(1).cpu().numpy())
+            angles = principal_angles(bases[torch.tensor(here, device=bases.device)])
             proximity = angles[..., 0] if self.angle == "smallest" else angles.sum(-1)
             cut = agglomerate(
                 proximity, threshold=self.threshold, k=self.k, linkage=self.linkage, seed=run.seed
             )
+            partition = cut.partition.spread(here, m)
+            proximities = np.full((m, m), np.nan)
+            proximities[np.ix_(here, here)] = proximity
         w0 = federation.initial(run.seed).expand(m, -1)
         notes = {"why": cut.why, "heights": cut.heights.tolist()}
-        run.record("SUBSPACES", cut.partition, w0, proximity, notes)
+        run.record("SUBSPACES", partition, w0, proximities, notes)
         aggregate = weighted_mean if self.weighted else plain_mean
-        return fedavg(run, cut.partition, self.work, aggregate, self.participation)
+        return fedavg(run, partition, self.work, aggregate, self.participation)
 
 
 def principal_angles(bases: Tensor) -> NDArray[np.float64]:

@@ -165,11 +165,7 @@ class Result:
         models = self.models[: self.partition.num_clusters]
         clients = range(len(newcomers.clients)) if clients is None else clients
         losses = newcomers.losses(models, clients).cpu()
-        known = losses.masked_fill(losses.isnan(), torch.inf)
-        labels = known.argmin(0)
-        if self.reach is not None:
-            labels = torch.where(known.min(0).values <= self.reach[labels], labels, -1)
-        return Assignment(torch.where(losses.isnan().all(0), -1, labels).numpy(), losses)
+        return Assignment(in_reach(losses, self.reach), losses)
 
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``; each appears whole or not at all."""
@@ -266,3 +262,17 @@ def reach(federation: Federation, models: Tensor, partition: Partition) -> Tenso
             for own in known
         ]
     )
+
+
+def in_reach(losses: Tensor, limits: Tensor | None) -> np.ndarray:
+    """The cluster of each client's least loss ``[k, c]``, -1 if beyond its reach or unknown: [c].
+
+    >>> nan = torch.nan
+    >>> in_reach(torch.tensor([[3.0, 1.0, nan], [2.0, 4.0, nan]]), torch.ones(2)).tolist()
+    [-1, 0, -1]
+    """
+    known = losses.masked_fill(losses.isnan(), torch.inf)
+    labels = known.argmin(0)
+    if limits is not None:
+        labels = torch.where(known.min(0).values <= limits[labels], labels, -1)
+    return np.asarray(torch.where(losses.isnan().all(0), -1, labels).numpy())

@@ -260,24 +260,30 @@ def check_finite(
     rows: Tensor,
     clients: Sequence[int] | NDArray[np.int64],
     what: str,
-    otherwise: Tensor | None = None,
+    otherwise: Tensor,
 ) -> Tensor:
     """The rows ``[c, P]``, unless training has diverged: then an error that says for whom.
 
-    A client that did not answer has its row of ``otherwise``; without that, nothing goes on.
+    A client that did not answer has its row of ``otherwise``.
     """
     bad = (~torch.isfinite(rows).all(1)).nonzero().flatten().tolist()
     if not bad:
         return rows
     sent = heard(federation, rows, clients)
     for place in bad:
-        name = f"client {federation.clients[clients[place]]!r}"
         if sent[place]:
+            name = f"client {federation.clients[clients[place]]!r}"
             raise diverged(what, name, sum(map(bool, sent[bad])) - 1)
-        if otherwise is None:
-            raise InputError(f"{what} cannot go on without {name}, which did not answer")
-    assert otherwise is not None
     return torch.where(torch.tensor(sent, device=rows.device).unsqueeze(1), rows, otherwise)
+
+
+def answered(
+    federation: Federation, rows: Tensor, clients: NDArray[np.int64], what: str
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """Those of the rows ``[c, P]`` of clients ``[c]`` that were sent, and by whom."""
+    check_finite(federation, rows, clients, what, otherwise=rows)
+    sent = heard(federation, rows, clients)
+    return (rows, clients) if sent.all() else (rows[torch.tensor(sent)], clients[sent])
 
 
 def diverged(what: str, name: str, others: int = 0) -> InputError:

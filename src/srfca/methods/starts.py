@@ -11,7 +11,7 @@ from torch import Tensor
 
 from srfca.errors import require, unknown
 from srfca.federation.base import Federation, Tick, Work, silent
-from srfca.methods.rounds import check_finite
+from srfca.methods.rounds import answered
 from srfca.methods.run import Run
 from srfca.random import Key, bits, client_words, streams
 
@@ -44,9 +44,8 @@ def starting_models(
         return random_models(run, k, purpose), []
     if start == "distant":
         return distant_models(run, k, work, steps, purpose)
-    who = drawn_clients(run.federation, k, Key(run.seed, purpose))
     with run.stage("START", k * steps) as tick:
-        return solo_models(run, who, work, steps, purpose, tick), who.tolist()
+        return drawn_models(run, k, work, steps, purpose, tick)
 
 
 def random_models(run: Run, k: int, purpose: str) -> Tensor:
@@ -62,21 +61,35 @@ def random_models(run: Run, k: int, purpose: str) -> Tensor:
 
 
 def drawn_clients(federation: Federation, k: int, key: Key) -> NDArray[np.int64]:
-    """Some clients in random order: ``[k]``."""
+    """All clients in random order, of whom ``k`` are wanted: ``[m]``."""
     m = len(federation.clients)
     require(k <= m, f"k={k} is more than the {m} clients")
-    lots = streams(key, client_words(federation.clients)).numpy()
-    return np.argsort(lots, kind="stable")[:k]
+    return np.argsort(streams(key, client_words(federation.clients)).numpy(), kind="stable")
+
+
+def drawn_models(
+    run: Run, k: int, work: Work, steps: int, purpose: str, tick: Tick = silent
+) -> tuple[Tensor, list[int]]:
+    """The models ``[k, P]`` of drawn clients, and who they are; others replace who is silent."""
+    order = drawn_clients(run.federation, k, Key(run.seed, purpose))
+    models, who = [], list[int]()
+    while len(who) < k:
+        asked, order = order[: k - len(who)], order[k - len(who) :]
+        require(len(asked) > 0, f"only {len(who)} clients answer, where k={k} models are wanted")
+        rows, answered = solo_models(run, asked, work, steps, purpose, tick)
+        models.append(rows)
+        who += answered.tolist()
+    return torch.cat(models), who
 
 
 def solo_models(
     run: Run, who: NDArray[np.int64], work: Work, steps: int, purpose: str, tick: Tick = silent
-) -> Tensor:
-    """Some clients train alone from w0, for the first steps of ``work``: ``[c, P]``."""
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """Clients train alone from w0, for the first steps of ``work``: ``[c, P]``, and who answers."""
     federation, alone = run.federation, replace(work, local_steps=steps)
     w0 = federation.initial(run.seed).expand(len(who), -1)
     rows = federation.fit(w0, who.tolist(), alone, Key(run.seed, purpose), tick)
-    return check_finite(federation, rows, who, "local training")
+    return answered(federation, rows, who, "local training")
 
 
 def distant_models(
@@ -88,17 +101,27 @@ def distant_models(
     there are, or one ``drawn`` with a chance in proportion to that loss.
     """
     federation, m = run.federation, len(run.federation.clients)
-    who = [int(drawn_clients(federation, k, Key(run.seed, purpose))[0])]
+    order = drawn_clients(federation, k, Key(run.seed, purpose)).tolist()
+    tried, who = list[int](), list[int]()
     models: list[Tensor] = []
     best = np.full(m, np.inf)
     with run.stage("START", k * steps) as tick:
         while True:
-            models.append(solo_models(run, np.array(who[-1:]), work, steps, purpose, tick))
+            require(len(tried) < m, f"only {len(who)} clients answer, where k={k} are wanted")
+            if who:
+                key = Key(run.seed, f"{purpose} next", len(tried))
+                tried.append(next_centre(best, tried, centres, key))
+            else:
+                tried.append(order[len(tried)])
+            rows, found = solo_models(run, np.array(tried[-1:]), work, steps, purpose, tick)
+            if len(found) == 0:
+                continue
+            models.append(rows)
+            who.append(tried[-1])
             if len(who) == k:
                 return torch.cat(models), who
-            losses = federation.losses(models[-1], range(m))[0].cpu().double().numpy()
-            best = np.minimum(best, losses)
-            who.append(next_centre(best, who, centres, Key(run.seed, f"{purpose} next", len(who))))
+            losses = federation.losses(rows, range(m))[0].cpu().double().numpy()
+            best = np.fmin(best, losses)
 
 
 def next_centre(best: NDArray[np.float64], taken: list[int], how: str, key: Key) -> int:
