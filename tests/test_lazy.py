@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from srfca import SRFCA, Partition, Simulation, Work
+from srfca import SRFCA, Partition, Simulation, Work, data
 from srfca.clustering import choose, lazy, threshold_graph
 from srfca.clustering.graph import pivot, pivots
 from srfca.clustering.lazy import lazy_clusters, sampled_moves
@@ -16,7 +16,7 @@ from srfca.errors import InputError
 from srfca.federation.counted import Counted
 from srfca.methods import store
 from srfca.methods.rounds import local_training
-from srfca.models import linear
+from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
 from tests.test_threshold import blocks
@@ -121,8 +121,8 @@ def test_sampled_moves_are_the_exact_ones_where_the_sample_is_everybody(
 
 
 def many(clients: int = 60) -> Simulation:
-    data = examples.regression([20] * clients, clusters=3)
-    return Simulation(data, linear(4))
+    regressions = examples.regression([20] * clients, clusters=3)
+    return Simulation(regressions, linear(4))
 
 
 WORK = Work(steps=30, local_steps=3, batch_size=10, lr=0.05)
@@ -196,3 +196,14 @@ def test_rows_on_disk_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(inside, outside)
     whole = SRFCA(work=WORK, all_pairs=0).fit(federation)
     assert whole.partition == federation.data.truth
+
+
+def test_the_last_pivot_has_nobody_to_ask() -> None:
+    federation = Simulation(data.rotated_digits(clients=8), mlp(64, 16, 10))
+    work = Work(steps=60, batch_size=10, lr=0.5)
+    for threshold in (1.5, 100.0):
+        few = SRFCA(work=work, threshold=threshold, refine_steps=1, all_pairs=0).fit(federation)
+        whole = SRFCA(work=work, threshold=threshold, refine_steps=1).fit(federation)
+        assert few.partition == whole.partition
+    with pytest.raises(InputError, match="ONE_SHOT found no cluster of at least 2 clients"):
+        SRFCA(work=work, threshold=0.0, all_pairs=0).fit(federation)

@@ -76,13 +76,13 @@ class Side:
         A client that did not answer is asked again the next time.
         """
         columns = self._known.setdefault("columns", {})
+        known = self._known.setdefault("losses", self.models.new_empty(len(self.models), 0).cpu())
         new = [client for client in clients.tolist() if client not in columns]
         if new:
             found = self.federation.losses(self.models, new, sample=self.sample).cpu()
-            before = self._known.get("losses", found[:, :0])
-            self._known["losses"] = torch.cat([before, found], dim=1)
-            columns.update({client: before.shape[1] + i for i, client in enumerate(new)})
-        losses = torch.as_tensor(self._known["losses"])[:, [columns[c] for c in clients.tolist()]]
+            columns.update({client: known.shape[1] + i for i, client in enumerate(new)})
+            known = self._known["losses"] = torch.cat([known, found], dim=1)
+        losses: Tensor = known[:, [columns[c] for c in clients.tolist()]]
         for client in clients[losses.isnan().all(0).numpy()].tolist():
             del columns[client]
         return losses
