@@ -120,7 +120,7 @@ BENCHMARKS = {
     ),
     "pairwise_losses": Benchmark(
         "All pairwise losses: 100 models on 100 clients of 600 samples, MLP 784-200-10",
-        _here("pairwise_losses.py"), 5, "clusters",
+        _here("pairwise_losses.py"), 3, "clusters",
     ),
     "trimmed_mean": Benchmark(
         "Trimmed mean: 100 rows of 10 million, beta = 0.1", _trimmed_mean, 3, "norm",
