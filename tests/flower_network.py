@@ -124,6 +124,18 @@ class Network(Home):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def kill_client_app(self, name: str) -> None:
+        """End the process in which a node's client works, which is about to start."""
+        node = self.processes[name].pid
+
+        def killed() -> bool:
+            working = [p for p in self.processes_of("flwr-clientapp") if os.getsid(p) == node]
+            for pid in working:
+                os.kill(pid, signal.SIGKILL)
+            return bool(working)
+
+        wait_for(killed, f"the client of {name} works")
+
     def connect(self, config: str) -> None:
         """Tell Flower's command line of the SuperLink."""
         table = f'[superlink.test]\naddress = "{self.address}"\n{config}\n'

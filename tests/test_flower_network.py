@@ -88,11 +88,16 @@ def test_in_flower_s_simulation(tmp_path: Path) -> None:
 
 
 def test_nodes_killed_in_one_shot_and_in_refine(network: Network, tmp_path: Path) -> None:
+    """And a client's process alone: its node stays, and it is asked again."""
     for number in range(5):
         network.node(number, 5)
     config = {**RUN, "clients": 5, "min_clients": 3, "timeout": 30.0}
     run = network.submit(out=str(tmp_path / "out"), **config)
-    for node, trainings in ((4, 1), (2, 2)):
+    for node, trainings, kill in (
+        (4, 1, network.kill),
+        (3, 2, network.kill_client_app),
+        (2, 2, network.kill),
+    ):
         name = f"node {node}"
         wait_for(
             lambda name=name, trainings=trainings: (  # type: ignore[misc]
@@ -101,7 +106,7 @@ def test_nodes_killed_in_one_shot_and_in_refine(network: Network, tmp_path: Path
             f"{name} is asked to train",
             200,
         )
-        network.kill(name)
+        kill(name)
     result = result_of(network, tmp_path / "out", run)
     truth = np.arange(5) % 2
     rest = [0, 1, 3]
@@ -111,7 +116,8 @@ def test_nodes_killed_in_one_shot_and_in_refine(network: Network, tmp_path: Path
         for stage in result.history
     }
     assert absent["ONE_SHOT"] == {"4"}
-    assert absent["TRIMMED_MEAN_GD 1"] == {"2"}
+    assert absent["TRIMMED_MEAN_GD 1"] == {"2", "3"}
+    assert "3" not in absent["RECLUSTER 1"]
     assert result.labels[4] == -1
     assert result.labels[2] == result.labels[0]
 

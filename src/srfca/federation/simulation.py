@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -32,6 +33,20 @@ _PLANNED = 2**24
 _T = TypeVar("_T")
 _Task = tuple[int, int]
 """A client, and which model of a mixture it trains: 0 if there is none."""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Clients that are planned together."""
+
+    tasks: list[_Task]
+    batch: list[int]
+    """Samples that each takes in a step."""
+    starts: Tensor
+    """``[c, P]``"""
+    anchors: Tensor
+    """``[c, P]``"""
+    plan: Plan
 
 
 class Simulation:
@@ -205,15 +220,14 @@ class Simulation:
             if weigh is not None:
                 plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
             some = _run_of(places.cpu())
+            own = [tasks[place] for place in places.tolist()]
+            chunk = _Chunk(own, batch[places].tolist(), starts[some], anchors[some], plan)
             trained = (
                 rows[some]
                 if isinstance(some, slice)
                 else rows.new_empty(len(places), rows.shape[1])
             )
-            self._train(
-                trained, starts[some], anchors[some], plan, batch[places].tolist(),
-                [tasks[place] for place in places.tolist()], kept, found, work, key, tick,
-            )  # fmt: skip
+            found |= self._in_memory(partial(self._train, chunk, trained, kept, work, key, tick))
             if not isinstance(some, slice):
                 rows[some] = trained
         kept.update(found)
@@ -341,42 +355,33 @@ class Simulation:
 
     def _train(
         self,
+        chunk: _Chunk,
         rows: Tensor,
-        starts: Tensor,
-        anchors: Tensor,
-        plan: Plan,
-        batch: list[int],
-        tasks: list[_Task],
         kept: Mapping[_Task, Kept],
-        found: dict[_Task, Kept],
         work: Work,
         key: Key,
         tick: Tick,
-    ) -> None:
-        """Train clients, block by block, into ``rows`` ``[c, P]``."""
-
-        def train() -> None:
-            jobs, blocks = [], self._blocks(len(tasks), max(batch))
-            for block in blocks:
-                before = [kept[task] for task in tasks[block] if task in kept]
-                seed = None
-                if self.traits.random:
-                    own = streams(key, self._words[[client for client, _ in tasks[block]]])
-                    seed = int(own[0])
-                jobs.append(
-                    Job(
-                        starts[block], anchors[block],
-                        plan.block(block, self._width(max(batch[block]), max(batch))),
-                        _together(before) if work.keep_state else None, rows[block], seed,
-                    )
-                )  # fmt: skip
-            for block, state in zip(blocks, self._lanes.train(jobs, work, tick), strict=True):
-                for place, task in enumerate(tasks[block] if state is not None else []):
-                    assert state is not None
-                    moments = {name: m[place] for name, m in state.moments.items()}
-                    found[task] = Kept(state.steps, moments)
-
-        self._in_memory(train)
+    ) -> dict[_Task, Kept]:
+        """Train clients into ``rows`` ``[c, P]``, block by block; returns what they keep."""
+        tasks, batch = chunk.tasks, chunk.batch
+        jobs, blocks = [], self._blocks(len(tasks), max(batch))
+        for block in blocks:
+            before = [kept[task] for task in tasks[block] if task in kept]
+            seed = None
+            if self.traits.random:
+                own = streams(key, self._words[[client for client, _ in tasks[block]]])
+                seed = int(own[0])
+            plan = chunk.plan.block(block, self._width(max(batch[block]), max(batch)))
+            state = _together(before) if work.keep_state else None
+            starts, anchors = chunk.starts[block], chunk.anchors[block]
+            jobs.append(Job(starts, anchors, plan, state, rows[block], seed))
+        found: dict[_Task, Kept] = {}
+        for block, left in zip(blocks, self._lanes.train(jobs, work, tick), strict=True):
+            for place, task in enumerate(tasks[block]):
+                if left is not None:
+                    moments = {name: m[place] for name, m in left.moments.items()}
+                    found[task] = Kept(left.steps, moments)
+        return found
 
     def _width(self, batch: int, widest: int) -> int:
         """Samples of a block's step: some are padding, so that fewer widths have to be prepared."""
