@@ -14,7 +14,7 @@ import srfca
 PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
     {"_version", "errors"},
-    {"files", "random", "ranks_triton"},
+    {"files", "random", "ranks_triton", "threads"},
     {"clustering", "apps", "ranks"},
     {"data", "models", "aggregation"},
     {"federation"},

@@ -58,7 +58,7 @@ def _in_cache(rows: Tensor, low: int, high: int, block: int) -> Tensor:
         part = rows[:, start : start + block].to(wide).numpy()
         ranked = np.array(part.T, order="C")
         ranked.sort(axis=1)
-        total = ranked[:, low:high].sum(axis=1)
+        total = np.einsum("ij->i", ranked[:, low:high])  # for short runs faster than sum
         np.divide(total, high - low, out=means[start : start + block].numpy())
 
     if len(means) <= block:

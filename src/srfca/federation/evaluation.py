@@ -31,8 +31,8 @@ class Evaluation:
         self._network, self._device = network, device
         self._activations, self._together = activations, together
         gpu = device.type == "cuda"
-        self._row_bytes = 2**30 if gpu else 2**23
-        self._outputs = 2**30 if gpu else 2**24
+        self._row_bytes = 2**30 if gpu else 2**24
+        self._outputs = 2**30 if gpu else 2**25
         self._table: tuple[Tensor, Tensor, Tensor] | None = None
 
     def shrink(self) -> bool:

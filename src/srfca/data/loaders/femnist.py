@@ -31,17 +31,6 @@ def load(folder: Path | str | None = None) -> Users:
     return Users.from_arrays(arrays)
 
 
-def find(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
+def find(folder: Path) -> leaf.Files:
     """LEAF's training and test files, or else the tables."""
-    data = registry.data_set("femnist")
-    for home in data.searched(folder):
-        train, test = leaf.find(home)
-        if train and not test:
-            raise registry.missing(data, ["test/*.json"], folder)
-        if train:
-            return train, test, []
-    for home in data.searched(folder):
-        tables = sorted(home.glob("*.parquet"))
-        if tables:
-            return [], [], tables
-    raise registry.missing(data, data.files[:1], folder)
+    return leaf.find(registry.data_set("femnist"), folder, "*.parquet")

@@ -21,7 +21,7 @@ import ijson
 import numpy as np
 from numpy.typing import NDArray
 
-from srfca.data.loaders import letters
+from srfca.data.loaders import letters, registry
 from srfca.data.loaders.users import Part, Users
 from srfca.errors import InputError, require
 
@@ -46,9 +46,24 @@ class Layout:
     """How many samples may be counted for a user without being there."""
 
 
-def find(home: Path) -> tuple[list[Path], list[Path]]:
-    """The training and the test files of a folder, in order."""
-    return sorted((home / "train").glob("*.json")), sorted((home / "test").glob("*.json"))
+Files = tuple[list[Path], list[Path], list[Path]]
+"""Training files, test files, tables."""
+
+
+def find(data: registry.DataSet, folder: Path, *tables: str) -> Files:
+    """The training and the test files of a data set, or else its tables, by their patterns."""
+    homes = data.searched(folder)
+    for home in homes:
+        train, test = (sorted((home / part).glob("*.json")) for part in ("train", "test"))
+        if train and not test:
+            raise registry.missing(data, ["test/*.json"], folder)
+        if train:
+            return train, test, []
+    found = (sorted(home.glob(pattern)) for home in homes for pattern in tables)
+    any_tables = next(filter(None, found), None)
+    if any_tables is None:
+        raise registry.missing(data, data.files[:1], folder)
+    return [], [], any_tables
 
 
 def read(train: Sequence[Path], test: Sequence[Path], layout: Layout) -> Users:

@@ -102,20 +102,9 @@ def find_text(folder: Path) -> Path | None:
     return next((h / name for h in homes for name in _TEXTS if (h / name).is_file()), None)
 
 
-def find_samples(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
+def find_samples(folder: Path) -> leaf.Files:
     """LEAF's training and test files, or else tables of samples."""
-    data = registry.data_set("shakespeare")
-    for home in data.searched(folder):
-        train, test = leaf.find(home)
-        if train and not test:
-            raise registry.missing(data, ["test/*.json"], folder)
-        if train:
-            return train, test, []
-    for home in data.searched(folder):
-        tables = sorted(home.glob("*.parquet")) or sorted(home.glob("shakespeare.csv"))
-        if tables:
-            return [], [], tables
-    raise registry.missing(data, data.files[:1], folder)
+    return leaf.find(registry.data_set("shakespeare"), folder, "*.parquet", "shakespeare.csv")
 
 
 def _from_samples(folder: Path) -> Users:
