@@ -76,9 +76,9 @@ def drawn_models(
     while len(who) < k:
         asked, order = order[: k - len(who)], order[k - len(who) :]
         require(len(asked) > 0, f"only {len(who)} clients answer, where k={k} models are wanted")
-        rows, answered = solo_models(run, asked, work, steps, purpose, tick)
+        rows, found = solo_models(run, asked, work, steps, purpose, tick)
         models.append(rows)
-        who += answered.tolist()
+        who += found.tolist()
     return torch.cat(models), who
 
 
