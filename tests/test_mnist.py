@@ -25,6 +25,10 @@ def idx(array: NDArray[np.uint8]) -> bytes:
     return header + array.tobytes()
 
 
+def gzipped(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
+
+
 def write(home: Path, zipped: bool = True) -> dict[str, Path]:
     home.mkdir(parents=True, exist_ok=True)
     arrays = {
@@ -36,7 +40,7 @@ def write(home: Path, zipped: bool = True) -> dict[str, Path]:
     paths = {}
     for name, array in arrays.items():
         paths[name] = home / (f"{name}.gz" if zipped else name)
-        paths[name].write_bytes(gzip.compress(idx(array)) if zipped else idx(array))
+        paths[name].write_bytes(gzipped(idx(array)) if zipped else idx(array))
     return paths
 
 
@@ -73,9 +77,9 @@ def test_a_missing_file_is_named_with_where_it_was_looked_for(tmp_path: Path) ->
         (idx(IMAGES[:0]), "nothing"),
         (idx(IMAGES[:, 1:]), "27 x 28"),
         (struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 28, 28), "shorter"),
-        (gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 28, 28)), "shorter"),
-        (gzip.compress(idx(IMAGES))[:-3], "damaged"),
-        (gzip.compress(idx(IMAGES))[:-5] + b"?" + gzip.compress(idx(IMAGES))[-4:], "CRC"),
+        (gzipped(struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 28, 28)), "shorter"),
+        (gzipped(idx(IMAGES))[:-3], "damaged"),
+        (gzipped(idx(IMAGES))[:-5] + b"?" + gzipped(idx(IMAGES))[-4:], "CRC"),
     ],
 )
 def test_wrong_images_are_refused_by_name(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -96,7 +100,7 @@ def test_labels_are_digits_and_as_many_as_images(tmp_path: Path) -> None:
         mnist.load(tmp_path)
 
 
-@given(content=damaged(gzip.compress(idx(IMAGES))))
+@given(content=damaged(gzipped(idx(IMAGES))))
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
