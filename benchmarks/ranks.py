@@ -1,6 +1,7 @@
-"""Ways to a trimmed mean on a CPU: why srfca sorts blocks of coordinates in the cache.
+"""Ways to a trimmed mean on a CPU: why srfca selects a few ranks, and sorts where they are more.
 
     python benchmarks/ranks.py                # 100 rows of a million
+    python benchmarks/ranks.py --rows 25      # few ranks are left out
 
 Every way has the same blocks and threads; they take turns.
 """
@@ -105,7 +106,7 @@ def main() -> None:
     ways: dict[str, Callable[[torch.Tensor], object]] = {
         "srfca": lambda rows: trimmed_mean(rows, BETA),
         "sort in the cache": in_blocks(by_sort, 655),
-        "selection in the cache": in_blocks(by_selection, 655),
+        "numpy.partition in the cache": in_blocks(by_selection, 655),
         "network, blocks of 4,096": in_blocks(by_network, 4096),
         "network, blocks of 16,384": in_blocks(by_network, 16384),
         "torch.sort of all": by_torch,

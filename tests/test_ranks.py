@@ -60,12 +60,22 @@ def test_blocks_do_not_change_a_bit(rows: Tensor, block: int, data: st.DataObjec
     assert torch.equal(whole.view(torch.int32), parts.view(torch.int32))
 
 
-def test_many_blocks_in_threads() -> None:
-    rows = torch.randn(101, 20_011, generator=torch.Generator().manual_seed(0))
-    assert rows.numel() > 20 * ranks._CPU_BLOCK
-    expected = rows.double().sort(0).values[10:91].mean(0)
-    torch.testing.assert_close(rank_mean(rows, 10, 91).double(), expected, rtol=1e-5, atol=1e-6)
-    assert torch.equal(rank_mean(rows, 10, 91), rank_mean(rows, 10, 91, block=20_011))
+@given(rows_of(np.float32), st.data())
+def test_selection_is_a_sort(rows: Tensor, data: st.DataObject) -> None:
+    """However many ranks are left out."""
+    low, high = some_ranks(data, len(rows))
+    selected = ranks._selected(rows.numpy(), low, high)
+    np.testing.assert_allclose(selected, ranks._sorted(rows.numpy(), low, high), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("ends", [2, 10])
+def test_many_blocks_in_threads(ends: int) -> None:
+    rows = torch.randn(101, 60_011, generator=torch.Generator().manual_seed(0))
+    assert rows.numel() > 10 * max(ranks._SELECTED_BLOCK, ranks._SORTED_BLOCK)
+    low, high = ends, 101 - ends
+    found, expected = rank_mean(rows, low, high), rows.double().sort(0).values[low:high].mean(0)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(found, rank_mean(rows, low, high, block=60_011))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -107,13 +117,16 @@ def test_torch_elsewhere_does_the_same(rows: Tensor, block: int, data: st.DataOb
     )
 
 
-def test_memory_is_that_of_some_blocks() -> None:
+@pytest.mark.parametrize(
+    ("ends", "values"), [(2, ranks._SELECTED_BLOCK), (10, ranks._SORTED_BLOCK)]
+)
+def test_memory_is_that_of_some_blocks(ends: int, values: int) -> None:
     rows = torch.zeros(100, 200_000)
     tracemalloc.start()
     try:
-        rank_mean(rows, 10, 90)
+        rank_mean(rows, ends, 100 - ends)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    block = ranks._CPU_BLOCK * rows.element_size()
+    block = values * rows.element_size()
     assert block / 2 < peak < 3 * block * torch.get_num_threads()

@@ -14,29 +14,7 @@ from srfca.federation.base import Work
 from srfca.federation.dense import Dense
 from srfca.federation.network import Network, counters_restored
 from srfca.federation.optimizer import Kept, Optimizer
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What clients take in each of their steps, drawn beforehand."""
-
-    index: Tensor
-    """``[steps, c, b]`` places of samples."""
-    weights: Tensor
-    """``[steps, c, b]`` of each sample in its client's loss."""
-    changes: Tensor
-    """``[steps, c]`` random streams of the augmentation."""
-    rates: Tensor
-    """``[steps]``"""
-
-    def block(self, clients: slice, width: int) -> Plan:
-        """Some of the clients, and as many samples as the widest of them takes."""
-        return Plan(
-            self.index[:, clients, :width],
-            self.weights[:, clients, :width],
-            self.changes[:, clients],
-            self.rates,
-        )
+from srfca.federation.plan import Counted, Listed, Plan, Takes
 
 
 @dataclass(frozen=True)
@@ -67,15 +45,14 @@ class Block:
         self._state = network.leaves(count, device)
         self._anchors = network.leaves(count, device) if work.prox else {}
         self._parameters = [self._state[name] for name in network.layout.parameters]
-        self._plan = Plan(*(t.new_empty(t.shape) for t in _tensors(plan)))
         on_gpu = device.type == "cuda"
-        self._done = torch.zeros(1, dtype=torch.int64, device=device) if on_gpu else 0
+        self._takes: Takes = Counted(samples.y, plan) if on_gpu else Listed(samples.y)
         plain = not (work.momentum or work.weight_decay or work.prox or work.clip)
         self._descends = (
             plain and work.optimizer == "sgd" and isinstance(network, Dense) and not on_gpu
         )
-        self._x = samples.x.new_empty(count * width, *samples.x.shape[1:])
-        self._shape = (count, width)
+        self._gathered = samples.x.new_empty(count * width, *samples.x.shape[1:])
+        self._x = self._gathered.view(count, width, *samples.x.shape[1:])
         self._optimizer = Optimizer(self._parameters, work)
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -101,32 +78,25 @@ class Block:
         before = 0 if job.kept is None else job.kept.steps
         return self._optimizer.keep(before + len(job.plan.rates))
 
-    def capture(self) -> None:
+    def capture(self, plan: Plan) -> None:
         """Make a CUDA graph of a step; what the buffers hold is lost."""
         with counters_restored(self._network.module):
             self._network.module.train()
             for t in (*self._state.values(), *self._anchors.values()):
                 t.detach().zero_()
-            for t in _tensors(self._plan):
-                t.zero_()
             for _ in range(3):
-                self._restart()
+                self._takes.load(plan)
                 self._step()
-            self._restart()
+            self._takes.load(plan)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 self._step()
         self._graph = graph
 
     def _step(self) -> None:
-        samples, plan = self._samples, self._plan
-        at = self._now(plan.index).flatten()
-        torch.index_select(samples.x, 0, at, out=self._x)
-        x = self._x.view(*self._shape, *samples.x.shape[1:])
-        if self._augment is not none:
-            x = self._augment(x, self._now(plan.changes))
-        y = samples.y.index_select(0, at).view(*self._shape, *samples.y.shape[1:])
-        weights, rate = self._now(plan.weights), self._rate()
+        at, y, weights, changes, rate = self._takes.next()
+        torch.index_select(self._samples.x, 0, at, out=self._gathered)
+        x = self._x if self._augment is none else self._augment(self._x, changes)
         if self._descends:
             assert isinstance(self._network, Dense)
             assert isinstance(rate, float)
@@ -138,23 +108,6 @@ class Block:
             if self._work.clip is not None:
                 _clip(self._parameters, self._work.clip)
             self._optimizer.step(rate)
-        self._done += 1
-
-    def _now(self, planned: Tensor) -> Tensor:
-        """What is planned for this step; in a CUDA graph the GPU counts the steps."""
-        if isinstance(self._done, int):
-            return planned[self._done]
-        return planned.index_select(0, self._done).squeeze(0)
-
-    def _rate(self) -> float | Tensor:
-        rate = self._now(self._plan.rates)
-        return rate if rate.is_cuda else float(rate)
-
-    def _restart(self) -> None:
-        if isinstance(self._done, int):
-            self._done = 0
-        else:
-            self._done.zero_()
 
     def _pull(self) -> None:
         """Add the gradient of ``prox/2 |w - anchor|^2``."""
@@ -171,9 +124,7 @@ class Block:
         if self._anchors:
             for name, part in layout.unstack(job.anchors).items():
                 self._anchors[name].copy_(part)
-        for mine, theirs in zip(_tensors(self._plan), _tensors(job.plan), strict=True):
-            mine.copy_(theirs)
-        self._restart()
+        self._takes.load(job.plan)
         self._optimizer.load(job.kept)
 
     @torch.no_grad()
@@ -183,10 +134,6 @@ class Block:
             end = start + prod(shape)
             rows[:, start:end].view(len(rows), *shape).copy_(self._state[name])
             start = end
-
-
-def _tensors(plan: Plan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return plan.index, plan.weights, plan.changes, plan.rates
 
 
 def _clip(parameters: list[Tensor], largest: float) -> None:

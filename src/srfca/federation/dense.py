@@ -95,7 +95,7 @@ class Dense(Network):
         What follows does not need the state of a layer any more that has been given out.
         """
         passed = self._forward(state, x)
-        slope = self._slope(passed.pop(), y).mul_(weights.unsqueeze(-1))
+        slope = self._slope(passed.pop(), y, weights.unsqueeze(-1))
         for number in range(len(self.layers) - 1, -1, -1):
             layer, into = self.layers[number], passed.pop()
             before = torch.bmm(slope, state[layer.weight]) if number else slope
@@ -112,14 +112,13 @@ class Dense(Network):
             passed.append(_apply(state, layer, passed[-1]))
         return passed
 
-    def _slope(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The slope of each sample's loss before the last activation: ``[c, b, out]``."""
+    def _slope(self, outputs: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        """The slope of weighted losses before the last activation: ``[c, b, out]``."""
         if self.loss is cross_entropy:
-            slope = outputs.softmax(-1)
-            ones = slope.new_full((), -1.0).expand(*y.shape, 1)
-            slope.scatter_add_(-1, y.unsqueeze(-1), ones)
+            slope = outputs.softmax(-1).mul_(weights)
+            slope.scatter_add_(-1, y.unsqueeze(-1), -weights)
         else:
-            slope = (outputs - y.reshape(outputs.shape)) * (2 / outputs.shape[-1])
+            slope = (outputs - y.reshape(outputs.shape)).mul_(weights * (2 / outputs.shape[-1]))
         last = self.layers[-1].activation
         return slope if last is None else _ACTIVATIONS[last][1](slope, outputs)
 

@@ -45,7 +45,7 @@ class Lane:
         if kind not in self._known:
             made = Block(self._network, self._samples, self._augment, work, job.plan)
             if graph:
-                made.capture()
+                made.capture(job.plan)
             self._known[kind] = made
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)

@@ -15,19 +15,22 @@ from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
-from srfca.federation.block import Job, Plan
+from srfca.federation.block import Job
 from srfca.federation.dense import network_of
 from srfca.federation.evaluation import Evaluation, all_samples, some_samples
 from srfca.federation.lanes import Lanes
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.network import arithmetic, precision_named
 from srfca.federation.optimizer import Kept
+from srfca.federation.plan import Plan, Planner
 from srfca.federation.traits import check_labels, traits_of
 from srfca.models.rows import make
-from srfca.random import Key, batches, bits, client_words, integers, streams
+from srfca.random import Key, client_words, streams
 
 _CACHE = 12 * 2**20
 """Bytes of the rows, gradients, moments and activations of a lane on a CPU: they stay in cache."""
+_SHARE = 2**20
+"""Products of a step that make it worth to split it: a thread waits for others between any two."""
 _PLANNED = 2**24
 """Samples that are planned at once."""
 _T = TypeVar("_T")
@@ -136,6 +139,7 @@ class Simulation:
         self._block_size = alone if self.traits.batchable else 1
         self._smaller = 1
         self._words = client_words(data.clients).to(self.device)
+        self._planner = Planner(train, self._words, self._layout.dtype)
         self._trainings: dict[tuple[int, str], dict[_Task, Kept]] = {}
 
     def __repr__(self) -> str:
@@ -216,7 +220,7 @@ class Simulation:
         rows = starts.new_empty(starts.shape, device=self.device)
         found: dict[_Task, Kept] = {}
         for places in self._chunks(tasks, kept, batch, len(work.span(key.round))):
-            plan = self._plan(who[places], batch[places], work, key)
+            plan = self._planner.plan(who[places], batch[places], work, key)
             if weigh is not None:
                 plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
             some = _run_of(places.cpu())
@@ -329,30 +333,6 @@ class Simulation:
             places = places[batch[places].argsort(stable=True)]
             yield from places.split(max(1, _PLANNED // (steps * int(batch[places].max()))))
 
-    def _plan(self, who: Tensor, batch: Tensor, work: Work, key: Key) -> Plan:
-        """What some clients take in each step of a round, alike whoever else is planned."""
-        samples, span = self._samples["train"], work.span(key.round)
-        sizes, widest = samples.sizes[who], int(batch.max())
-        index = batches(streams(key, self._words[who]), sizes, widest, len(span))  # [c, steps, b]
-        if work.resample:
-            boot = streams(Key(key.seed, f"{key.purpose}/resample"), self._words[who])
-            drawn = integers(boot, int(sizes.max()), sizes)
-            index = drawn.gather(1, index.flatten(1)).view(index.shape)
-        inside = torch.arange(widest, device=self.device) < batch.unsqueeze(-1)
-        share = inside.to(self._layout.dtype) / batch.unsqueeze(-1)
-        change = streams(Key(key.seed, f"{key.purpose}/augment", key.round), self._words[who])
-        on_cpu = self.device.type == "cpu"
-        return Plan(
-            (index + samples.offsets[who].view(-1, 1, 1)).transpose(0, 1),
-            share.expand(len(span), -1, -1),
-            bits(change, len(span)).T,
-            torch.tensor(
-                [work.rate(step) for step in span],
-                dtype=torch.float64 if on_cpu else torch.float32,
-                device=self.device,
-            ),
-        )
-
     def _train(
         self,
         chunk: _Chunk,
@@ -413,7 +393,7 @@ class Simulation:
         """Clients that train together, as many blocks for every lane, and of one size or nearly."""
         size = self._block(count, batch)
         blocks = -(-count // size)
-        if self._block_size is None:
+        if self._block_size is None and blocks > 1:
             blocks = min(count, -(-blocks // self._lanes.count) * self._lanes.count)
         ends = [count * block // blocks for block in range(blocks + 1)]
         return [slice(*both) for both in pairwise(ends)]
@@ -425,7 +405,9 @@ class Simulation:
         row = 4 * self._layout.length * self._layout.dtype.itemsize
         activations = batch * self.traits.activations * self._layout.dtype.itemsize
         if self.device.type == "cpu":
-            return max(1, min(-(-count // self._lanes.count), _CACHE // (row + activations)))
+            worth = count * batch * self._layout.length // _SHARE
+            lanes = min(max(1, worth), self._lanes.count)
+            return max(1, min(-(-count // lanes), _CACHE // (row + activations)))
         free, _ = torch.cuda.mem_get_info(self.device)
         fit = int(0.5 * free) // (row + 4 * activations)
         return max(1, min(count, fit) // self._smaller)
