@@ -24,7 +24,7 @@ from srfca.federation.network import arithmetic, precision_named
 from srfca.federation.optimizer import Kept
 from srfca.federation.plan import Plan, Planner
 from srfca.federation.traits import check_labels, traits_of
-from srfca.models.rows import make
+from srfca.models.rows import make, run_of
 from srfca.random import Key, client_words, streams
 
 _CACHE = 12 * 2**20
@@ -223,7 +223,7 @@ class Simulation:
             plan = self._planner.plan(who[places], batch[places], work, key)
             if weigh is not None:
                 plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
-            some = _run_of(places.cpu())
+            some = run_of(places.cpu())
             own = [tasks[place] for place in places.tolist()]
             chunk = _Chunk(own, batch[places].tolist(), starts[some], anchors[some], plan)
             trained = (
@@ -457,13 +457,6 @@ def _device(name: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {str(name)!r} is not there: {error}") from error
     return device
-
-
-def _run_of(places: Tensor) -> slice | Tensor:
-    """The same places as a slice, if they follow each other: that is a view, not a copy."""
-    first = int(places[0])
-    following = torch.equal(places - first, torch.arange(len(places), device=places.device))
-    return slice(first, first + len(places)) if following else places
 
 
 def _together(kept: list[Kept]) -> Kept | None:

@@ -16,6 +16,7 @@ from srfca.errors import InputError, unknown
 from srfca.federation.base import Federation, Tick, Work, silent
 from srfca.methods import store
 from srfca.methods.run import Run
+from srfca.models.rows import run_of
 from srfca.random import Key, client_words, streams
 
 Aggregate = Callable[[Tensor, Tensor], Tensor]
@@ -100,6 +101,8 @@ def cluster_round(
 
     What the clients of a cluster send is aggregated; a cluster without clients keeps its model.
     """
+    together = np.argsort(labels, kind="stable")  # a cluster's rows then need no copy
+    who, labels = who[together], labels[together]
     one = len(models) == 1
     starts = models.expand(len(who), -1) if one else models[torch.tensor(labels).to(models.device)]
     rows = exchange(starts, who.tolist(), key, tick)
@@ -124,11 +127,11 @@ def aggregate_clusters(
     sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
 
     def aggregated(cluster: int) -> Tensor:
-        mine = labels == cluster
-        if mine.all():
-            return aggregate(rows, sizes)
-        some = torch.tensor(mine, device=rows.device)
-        return aggregate(rows[some], sizes[some]) if mine.any() else models[cluster]
+        mine = torch.from_numpy(np.flatnonzero(labels == cluster))
+        if not len(mine):
+            return models[cluster]
+        some = run_of(mine)
+        return aggregate(rows[some], sizes[some])
 
     return torch.stack([aggregated(cluster) for cluster in range(len(models))])
 

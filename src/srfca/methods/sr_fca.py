@@ -34,8 +34,8 @@ from srfca.methods.rounds import federated_training, heard, least, local_trainin
 from srfca.methods.run import Run
 from srfca.random import Key
 
-STANDING = 64
-"""Clients that stand for a cluster in a federation of many."""
+STANDING = 8
+"""Clients that stand for a cluster in a federation of many: each distance is a mean over them."""
 BLOCK = 4096
 """Rows of clients that are taken at once where there are many."""
 ALIKE = 0.5

@@ -97,3 +97,14 @@ def make(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
 def _float_state(module: nn.Module) -> dict[str, Tensor]:
     entries = [*module.named_parameters(), *module.named_buffers()]
     return {name: t for name, t in entries if t.is_floating_point()}
+
+
+def run_of(places: Tensor) -> slice | Tensor:
+    """The same places as a slice, if they follow each other: that is a view, not a copy.
+
+    >>> run_of(torch.tensor([2, 3, 4])), run_of(torch.tensor([2, 4]))
+    (slice(2, 5, None), tensor([2, 4]))
+    """
+    first = int(places[0])
+    following = torch.equal(places - first, torch.arange(len(places), device=places.device))
+    return slice(first, first + len(places)) if following else places
