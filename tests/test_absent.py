@@ -116,7 +116,7 @@ def test_ifca_ends_whoever_does_not_answer(drops: dict[int, list[int]]) -> None:
 
 
 OTHERS: dict[str, Method] = {
-    "CFL": CFL(work=WORK),
+    "CFL": CFL(gamma_max=0.5, warm_up=1, eps1="90%", eps2="1%", work=WORK),
     "FedGroup": FedGroup(k=2, pretrained=1.0, pretrain_steps=10, work=WORK),
     "FeSEM": FeSEM(k=2, work=WORK),
     "Hierarchical": Hierarchical(k=2, global_rounds=1, work=WORK),
@@ -147,10 +147,10 @@ def test_other_methods_end_whoever_does_not_answer(name: str, drops: dict[int, l
         assert torch.equal(found.models, expected.models)
 
 
-@pytest.mark.parametrize("name", ["FedGroup", "Hierarchical", "one-shot k-means", "PACFL"])
+@pytest.mark.parametrize("name", ["CFL", "FedGroup", "Hierarchical", "one-shot k-means", "PACFL"])
 def test_who_is_silent_when_clusters_are_made_is_placed_as_a_newcomer(name: str) -> None:
     """The first question that matters is not answered by clients 1 and 6."""
-    question = 1 if name == "Hierarchical" else 0
+    question = 1 if name in ("CFL", "Hierarchical") else 0
     federation = Dropping({question: [1, 6]})
     found = OTHERS[name].fit(federation, seed=0)
     assert found.history[-1].name == "PLACE"

@@ -148,7 +148,7 @@ def test_clients_keep_their_ids_through_two_levels_of_splits() -> None:
     without = split(
         everybody, [Look(0, 0, 0, parts=(np.array([0]), np.array([1])))], np.array([3, 5])
     )
-    assert without.labels.tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+    assert without.labels.tolist() == [-1, -1, -1, 0, -1, 1, -1, -1]
 
 
 @pytest.mark.parametrize("gamma_max", ["auto", 0.6])

@@ -102,6 +102,13 @@ def test_run_tells_the_stages_and_why() -> None:
     assert "MERGE 1" in done.stdout
     assert "Threshold: at " in done.stdout
     assert "exactly the true ones" in done.stdout
+    assert "Doubtful" not in done.stdout
+
+
+def test_run_says_that_clusters_are_doubtful() -> None:
+    few = ["--set", "steps=7", "--set", "clients=20", "--seed", "4"]
+    done = srfca("run", "rotated-digits", *few)
+    assert "Doubtful: no clear gap: " in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(

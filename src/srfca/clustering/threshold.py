@@ -232,8 +232,8 @@ def _automatic(distances: Matrix, min_size: int, seed: int, metric: str) -> Choi
     warning = None
     if not clean:
         warning = (
-            f"no clear gap: {best.disagreeing:.0%} of the graph is no clusters, "
-            f"{best.left_out} clients are left out"
+            f"no clear gap: {best.disagreeing:.0%} of the graph is no clusters; "
+            f"clients left out: {best.left_out}"
         )
     elif margin[0] == margin[1]:
         warning = "no clear gap: at the next thresholds the clusters are others"

@@ -19,6 +19,7 @@ from srfca.clustering.linkage import LINKAGES, agglomerate, groups_seen
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require, unknown
 from srfca.methods.base import Answer, Method
+from srfca.methods.result import models_of_clients
 from srfca.methods.rounds import (
     aggregate_clusters,
     answered,
@@ -103,35 +104,35 @@ class CFL(Method):
         """Train the clusters, and split them."""
         federation, work = run.federation, self.work
         aggregate = weighted_mean if self.weighted else plain_mean
-        who = np.arange(len(federation.clients))
         partition = everybody(federation)
         models = federation.initial(run.seed).unsqueeze(0)
         first, seen = 0.0, dict[bytes, Partition | None]()
-        with run.stage("CFL", len(who) * work.steps) as tick:
+        with run.stage("CFL", len(federation.clients) * work.steps) as tick:
             for number in range(work.rounds):
-                starts = Answer(partition.labels, models).client_models
+                who = np.flatnonzero(partition.labels >= 0)
+                starts = models_of_clients(models, partition.labels[who])
                 key = Key(run.seed, "cfl", number)
                 rows = federation.fit(starts, who.tolist(), work, key, tick)
                 _, here = answered(federation, rows, who, "federated training")
                 updates = trained_part(federation, rows - starts)
-                first = first or float(updates[here].norm(dim=1).mean())
+                first = first or float(updates[np.searchsorted(who, here)].norm(dim=1).mean())
                 looks = []
                 if number >= self.warm_up:
                     sizes = federation.sizes.to(updates.device)
                     asked = [np.intersect1d(members, here) for members in partition]
                     looks = [
                         self.look(
-                            c, updates[members], sizes[members], first,
+                            c, updates[np.searchsorted(who, members)], sizes[members], first,
                             seen.get(members.tobytes()), run.seed,
                         )
                         for c, members in enumerate(asked) if len(members)
                     ]  # fmt: skip
                     seen = {asked[x.cluster].tobytes(): x.groups for x in looks}
-                partition = split(partition, looks, here)
+                before, partition = partition, split(partition, looks, here)
+                whole = [int(before.labels[members[0]]) for members in partition]
                 models = aggregate_clusters(
-                    federation, rows, who, partition.labels,
-                    starts[: partition.num_clusters], aggregate,
-                )  # fmt: skip
+                    federation, rows, who, partition.labels[who], models[whole], aggregate
+                )
                 answer = Answer(partition.labels, models)
                 splits = [look.notes() for look in looks if look.parts is not None]
                 if splits:
@@ -216,11 +217,12 @@ def keeps_whole(parts: tuple[NDArray[np.int64], NDArray[np.int64]], groups: Part
 def split(partition: Partition, looks: list[Look], here: NDArray[np.int64]) -> Partition:
     """The same partition with each cluster in two whose look says so.
 
-    Looks are at the clients that are ``here``; others stay with the first part.
+    Looks are at the clients that are ``here``; others of such a cluster are in none from then on.
     """
     labels = partition.labels.copy()
     for look in looks:
         if look.parts is not None:
-            looked_at = np.intersect1d(partition.members(look.cluster), here)
-            labels[looked_at[look.parts[1]]] = labels.max() + 1
+            members = partition.members(look.cluster)
+            labels[np.setdiff1d(members, here)] = -1
+            labels[np.intersect1d(members, here)[look.parts[1]]] = labels.max() + 1
     return Partition(labels)
