@@ -6,9 +6,10 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from importlib.resources import files
 from inspect import signature
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from srfca.errors import InputError, require, unknown
@@ -101,17 +102,26 @@ class Experiment:
         """The arguments of a section, without the name of what it configures."""
         return {key: value for key, value in self.sections[section].items() if key != "name"}
 
-    def annotations(self, section: str) -> dict[str, Any]:
+    def annotations(self, section: str) -> Mapping[str, Any]:
         """The keys of a section with their types: the parameters of what it configures."""
-        configured = self.callable(section)
-        plain_class = isinstance(configured, type) and not is_dataclass(configured)
-        hints = get_type_hints(configured.__init__ if plain_class else configured)
-        parameters = signature(configured).parameters
-        known = {key: hints[key] for key in parameters if key not in _OF_THE_RUN}
+        if section in METHODS:
+            return _of_method(section)
+        known = _annotations(self.callable(section))
         if section == "federation":
             known = {key: kind for key, kind in known.items() if key not in ("data", "model")}
             known["warm_start"] = int
         return known
+
+
+def _annotations(configured: Callable[..., Any]) -> dict[str, Any]:
+    plain_class = isinstance(configured, type) and not is_dataclass(configured)
+    hints = get_type_hints(configured.__init__ if plain_class else configured)
+    return {key: hints[key] for key in signature(configured).parameters if key not in _OF_THE_RUN}
+
+
+@cache
+def _of_method(name: str) -> Mapping[str, Any]:
+    return MappingProxyType(_annotations(method_class(name)))
 
 
 def _made_again(
