@@ -14,7 +14,7 @@ from srfca.federation.base import Work
 from srfca.federation.dense import Dense
 from srfca.federation.network import Network, counters_restored
 from srfca.federation.optimizer import Kept, Optimizer
-from srfca.federation.plan import Counted, Listed, Plan, Takes
+from srfca.federation.plan import Listed, Plan, Replayed, Takes
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Block:
         self._anchors = network.leaves(count, device) if work.prox else {}
         self._parameters = [self._state[name] for name in network.layout.parameters]
         on_gpu = device.type == "cuda"
-        self._takes: Takes = Counted(samples.y, plan) if on_gpu else Listed(samples.y)
+        self._takes: Takes = Replayed(samples.y, plan) if on_gpu else Listed(samples.y)
         plain = not (work.momentum or work.weight_decay or work.prox or work.clip)
         self._descends = (
             plain and work.optimizer == "sgd" and isinstance(network, Dense) and not on_gpu

@@ -112,8 +112,8 @@ class Listed:
         return next(self._left)
 
 
-class Counted:
-    """The GPU counts the steps, in buffers of one place: so a step can be a CUDA graph."""
+class Replayed:
+    """In buffers that stay where they are, and the GPU counts the steps: one can be replayed."""
 
     def __init__(self, y: Tensor, plan: Plan) -> None:
         self._y = y
