@@ -109,7 +109,7 @@ class Experiment:
         known = _annotations(self.callable(section))
         if section == "federation":
             known = {key: kind for key, kind in known.items() if key not in ("data", "model")}
-            known["warm_start"] = int
+            known |= {"warm_start": int, "warm_lr": float}
         return known
 
 

@@ -117,7 +117,8 @@ def federation(
 ) -> Simulation:
     """The clients of an experiment; the seed decides their data.
 
-    With ``warm_start`` their common start is a model that FedAvg has trained for so many steps.
+    With ``warm_start`` their common start is a model that FedAvg has trained for so many steps, at
+    the rate ``warm_lr`` if there is one, and otherwise as ``work`` says.
     """
     make = experiment.callable("data")
     where = {"folder": folder} if "folder" in signature(make).parameters else {}
@@ -125,10 +126,13 @@ def federation(
     model = experiment.callable("model")(**experiment.arguments("model"))
     arguments = experiment.arguments("federation") | {"device": device, "seed": seed}
     steps = arguments.pop("warm_start", 0)
+    rate = arguments.pop("warm_lr", None)
     clients = Simulation(data, model, **arguments)
     if not steps:
         return clients
-    pretraining = method(experiment.set([f"work.steps={steps}"]), "global")
+    settings = [f"work.steps={steps}", "global.personal_steps=0"]
+    settings += [] if rate is None else [f"work.lr={rate}"]
+    pretraining = method(experiment.set(settings), "global")
     start = pretraining.fit(clients, seed=seed, monitor=monitor).models[0]
     return Simulation(data, clients.module(start), **arguments)
 

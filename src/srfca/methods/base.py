@@ -77,6 +77,7 @@ class Method(ABC):
     Args:
         personal_steps: If not 0, each client fine-tunes its model at the end, by at most so many
             steps; its validation data decide how many, or none.
+        personal_lr: The rate of that; None is the one of ``work``.
         work: How clients train.
     """
 
@@ -86,12 +87,17 @@ class Method(ABC):
     """Whether the labels are an answer, rather than a premise."""
 
     personal_steps: int = 0
+    personal_lr: float | None = None
     work: Work = field(default_factory=Work)
 
     def __post_init__(self) -> None:
         require(
             self.personal_steps >= 0,
             f"personal_steps must not be negative, but is {self.personal_steps}",
+        )
+        require(
+            self.personal_lr is None or self.personal_lr > 0,
+            f"personal_lr must be positive, not {self.personal_lr}",
         )
 
     @property
@@ -101,6 +107,11 @@ class Method(ABC):
         Not what a few clients do besides, to make a start, say: the budget counts that too.
         """
         return 1
+
+    @property
+    def personal(self) -> Work:
+        """How clients train models of their own."""
+        return self.work if self.personal_lr is None else replace(self.work, lr=self.personal_lr)
 
     @abstractmethod
     def solve(self, run: Run) -> Answer:
@@ -127,7 +138,7 @@ class Method(ABC):
         tuned = tuned_steps = None
         if self.personal_steps:
             tuned, tuned_steps = personalise(
-                run, answer.labels, answer.client_models, self.work, self.personal_steps,
+                run, answer.labels, answer.client_models, self.personal, self.personal_steps,
                 None if answer.mixture is None else Mixture(answer.models, answer.mixture),
             )  # fmt: skip
         return Result(

@@ -73,6 +73,7 @@ class CFL(Method):
             ``complete`` that of the authors' code; also ``average`` and ``ward``.
         weighted: Weigh clients by their samples, else all alike.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -39,11 +39,11 @@ class Ditto(Method):
     Args:
         pull: lambda, how strongly a client's own model is pulled to w. With 0 clients train alone,
             and the more, the nearer they stay to the common model.
-        personal_lr: Rate of the clients' own models; None is that of ``work``.
         aggregate: How w is made of the clients' models: ``mean``, ``trimmed_mean`` or ``median``.
         trim: beta of the trimmed mean, in [0, 1/2): at least the fraction of wrong clients.
         participation: The fraction of the clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: Rate of the clients' own models; None is that of ``work``.
         work: How clients train, both w and their own models.
     """
 
@@ -51,7 +51,6 @@ class Ditto(Method):
     clustered: ClassVar[bool] = False
 
     pull: float = 0.1
-    personal_lr: float | None = None
     aggregate: str = "mean"
     trim: float = 0.1
     participation: float = 1.0
@@ -59,10 +58,6 @@ class Ditto(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.pull >= 0, f"pull must not be negative, but is {self.pull}")
-        require(
-            self.personal_lr is None or self.personal_lr > 0,
-            f"personal_lr must be positive, not {self.personal_lr}",
-        )
         aggregate_named(self.aggregate, self.trim)
         trim_count(1, self.trim)
         require_share(self.participation)
@@ -78,7 +73,7 @@ class Ditto(Method):
         w0 = federation.initial(run.seed)
         w, v = w0.unsqueeze(0), w0.repeat(len(partition), 1)
         send = trained_models(federation, self.work)
-        personal = replace(self.work, prox=self.pull, lr=self.personal_lr or self.work.lr)
+        personal = replace(self.personal, prox=self.pull)
         aggregate = aggregate_named(self.aggregate, self.trim)
         steps = 2 * sum(counts(partition, self.participation)) * self.work.steps
         with run.stage("DITTO", steps) as tick:

@@ -32,6 +32,7 @@ class Global(Method):
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

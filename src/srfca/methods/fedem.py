@@ -37,6 +37,7 @@ class FedEM(Method):
         rate: What the rate of ``work`` is multiplied by: the losses of a component are weighted by
             posteriors, so that its gradients are smaller than those of a model of all samples.
         participation: The fraction of the clients that take part in a round.
+        personal_lr: As of every method.
         personal_steps: As of every method (``Method``); a client fine-tunes its largest component,
             and keeps its mixture if that is better.
         work: How clients train each component.

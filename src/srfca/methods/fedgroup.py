@@ -44,6 +44,7 @@ class FedGroup(Method):
             every round; 0 keeps groups apart.
         participation: The fraction of each group's clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

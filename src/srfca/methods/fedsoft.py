@@ -40,6 +40,7 @@ class FedSoft(Method):
             shared by the centres. A client that is not drawn for the last round solves its problem
             too, for itself.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train; its own ``prox`` is not used.
 
     >>> from srfca import Simulation, Work, data, models

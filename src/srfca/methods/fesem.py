@@ -43,6 +43,7 @@ class FeSEM(Method):
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that take part in a round; in the first, all do.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -46,6 +46,7 @@ class Hierarchical(Method):
         participation: The fraction of each cluster's clients that take part in a round; in the
             round of clustering all do.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -36,6 +36,7 @@ class HypCluster(Method):
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that choose, and train until the next choice.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -18,6 +18,7 @@ class Local(Method):
 
     Args:
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

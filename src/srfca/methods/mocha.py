@@ -37,6 +37,7 @@ class MOCHA(Method):
             ``mean``: clients are pulled to their mean, ``lambda/2 sum_t |w_t - mean|^2``.
         participation: The fraction of the clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -35,6 +35,7 @@ class OneShotIFCA(Method):
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that take part in a round of IFCA.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

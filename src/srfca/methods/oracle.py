@@ -22,6 +22,7 @@ class Oracle(Method):
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of each cluster's clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -38,6 +38,7 @@ class PACFL(Method):
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of each cluster's clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.base import Mixture, Work
-from srfca.methods.rounds import check_finite
 from srfca.methods.run import Run
 from srfca.random import Key
 
@@ -30,8 +29,9 @@ def personalise(
     """The clients' models, fine-tuned from ``given`` ``[m, P]``: ``[m, P]``, and steps ``[m]``.
 
     Each client keeps the model with the least loss on its validation data among those after 0,
-    steps/10, 2 steps/10, ... steps; the fewest steps if there are several. With a ``mixture`` a
-    client of 0 steps keeps that, and not the row that it would have fine-tuned.
+    steps/10, 2 steps/10, ... steps; the fewest steps if there are several. One that has become
+    infinite or NaN is none of them. With a ``mixture`` a client of 0 steps keeps that, and not the
+    row that it would have fine-tuned.
     """
     federation = run.federation
     require(
@@ -49,7 +49,7 @@ def personalise(
         for number in range(tuning.rounds):
             key = Key(run.seed, "personalise", number)
             tuned = federation.fit(rows, every, tuning, key, tick)
-            rows = check_finite(federation, tuned, every, "fine-tuning", otherwise=rows)
+            rows = torch.where(torch.isfinite(tuned).all(1, keepdim=True), tuned, rows)
             now = federation.scores(rows, every, "validation")
             better = now.loss < scores.loss
             scores = now.where(better, scores)

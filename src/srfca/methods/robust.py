@@ -26,6 +26,7 @@ class RobustGlobal(Method):
         trim: beta of the trimmed mean, in [0, 1/2): at least the fraction of wrong clients.
         participation: The fraction of the clients that take part in a round.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
     """
 

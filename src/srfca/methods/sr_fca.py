@@ -94,6 +94,7 @@ class SRFCA(Method):
         final_steps: Steps of a last federated training inside the clusters, with a plain mean.
         final_prox: Its proximal term: 0 is FedAvg, more is FedProx.
         personal_steps: As of every method (``Method``).
+        personal_lr: As of every method.
         work: How clients train.
 
     >>> from srfca import Simulation, Work, data, models
