@@ -282,6 +282,32 @@ def test_the_number_of_steps_is_the_best_on_validation_data_and_the_fewest_of_se
     assert run.history[-1].notes["steps"] == steps.tolist() == [4, 16], "checks are 4 steps apart"
 
 
+def test_fine_tuning_that_diverges_costs_a_client_nothing() -> None:
+    """Client 0 has inputs so large that its steps explode; client 1 gets better."""
+    made = examples.regression([20, 20], d=3)
+    large = torch.where(torch.arange(40) < 20, 1e9, 1.0).double().unsqueeze(1)
+    train = replace(made.train, x=made.train.x * large)
+    clients = Simulation(replace(made, train=train), examples.doubled(linear(3, bias=False)))
+    given = torch.full((2, 3), 9.0).double()
+    run = Run(clients)
+    tuned, steps = personalise(run, np.array([0, 0]), given, WORK, steps=200)
+    assert torch.equal(tuned[0], given[0])
+    assert steps[0] == 0 < steps[1]
+    assert bool(torch.isfinite(tuned).all())
+
+
+def test_fine_tuning_has_a_rate_of_its_own() -> None:
+    clients = Simulation(examples.regression([20, 20], d=3), examples.doubled(linear(3)))
+    method = Global(work=WORK, personal_steps=20, personal_lr=0.003)
+    own, common = method.fit(clients), replace(method, personal_lr=None).fit(clients)
+    slow = replace(WORK, lr=0.003)
+    expected, _ = personalise(Run(clients), own.labels, own.client_models, slow, steps=20)
+    assert own.tuned is not None
+    assert common.tuned is not None
+    assert torch.equal(own.tuned, expected)
+    assert not torch.equal(own.tuned, common.tuned)
+
+
 def test_fine_tuning_needs_validation_data() -> None:
     with pytest.raises(InputError, match="personal_steps needs held-out data"):
         Global(work=WORK, personal_steps=5).fit(federation())
@@ -290,7 +316,7 @@ def test_fine_tuning_needs_validation_data() -> None:
 @pytest.mark.parametrize(
     ("method", "name", "value"),
     [
-        (Global, "participation", 0.0), (Global, "personal_steps", -1),
+        (Global, "participation", 0.0), (Global, "personal_steps", -1), (Local, "personal_lr", 0.0),
         (Local, "personal_steps", -1),
         (FedProx, "mu", 0.0), (FedProx, "participation", 2.0), (RobustGlobal, "trim", 0.5),
         (RobustGlobal, "aggregate", "mean"), (RobustGlobal, "participation", -1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from srfca.errors import InputError
 from srfca.experiments import config, runner
+from srfca.federation.base import Tick, silent
 from tests.test_cli import srfca
 
 PAPER = {
@@ -68,6 +70,24 @@ def test_a_warm_start_is_what_fedavg_trained() -> None:
     trained = runner.method(plain.set(["work.steps=6"]), "global").fit(clients, seed=3)
     assert torch.equal(start, trained.models[0])
     assert not torch.equal(start, clients.initial(3))
+
+
+def test_a_warm_start_may_have_its_own_rate_and_is_not_fine_tuned() -> None:
+    settings = ["clients=8", "rotations=2", "steps=10", "warm_start=6"]
+    plain = config.load("rotated-digits").set(settings)
+    slower = plain.set(["work.lr=0.01", "warm_lr=0.2", "personal_steps=5"])
+    expected = runner.federation(plain.set(["work.lr=0.2"]), seed=3).initial(3)
+    told: list[str] = []
+
+    class Told:
+        def stage(self, name: str, steps: int) -> AbstractContextManager[Tick]:
+            told.append(name)
+            return nullcontext(silent)
+
+    start = runner.federation(slower, seed=3, monitor=Told()).initial(3)
+    assert torch.equal(start, expected)
+    assert told
+    assert "PERSONALISE" not in told
 
 
 def test_missing_data_says_what_where_and_how(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class SRFCA(Method):
             shows groups best for ``auto``.
         graph: ``correlation``, ``components`` or ``cliques``.
         all_pairs: Up to so many clients all their distances are asked for. Beyond, only those that
-            correlation clustering by random pivots looks at, and 64 clients stand for a cluster.
+            correlation clustering by random pivots looks at, and eight clients stand for a cluster.
         trim: beta of the trimmed mean, in [0, 1/2).
         aggregate: What clients send in TrimmedMeanGD: ``models`` after some local steps, or whole
             ``gradients``.
