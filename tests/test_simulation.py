@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -24,12 +25,14 @@ UNEQUAL = [7, 30, 12, 12, 5, 21]
 CASES: dict[str, tuple[ClientData, Callable[[], nn.Module]]] = {
     "linear": (examples.regression(UNEQUAL), linear(4)),
     "mlp": (examples.classification(UNEQUAL), mlp(6, 5, 3)),
+    "summed": (examples.classification(UNEQUAL), examples.Summed),
     "frozen": (examples.classification(UNEQUAL), examples.Frozen),
     "cnn": (examples.classification(UNEQUAL, (1, 6, 6)), examples.convolutional),
     "batch norm": (examples.classification(UNEQUAL, (1, 6, 6)), examples.batch_normed),
     "cumulative batch norm": (examples.classification(UNEQUAL), examples.cumulative_batch_norm),
     "dropout": (examples.classification(UNEQUAL), examples.dropped_out),
     "lstm": (examples.characters(UNEQUAL), examples.Recurrent),
+    "gru": (examples.characters(UNEQUAL), partial(examples.Recurrent, nn.GRU)),
 }
 
 WORKS = {
@@ -230,7 +233,8 @@ def test_a_client_draws_the_same_whoever_else_takes_part() -> None:
 
 def test_what_cannot_be_batched_says_why() -> None:
     assert pair("mlp", None)[0].traits.batchable
-    assert "lstm" in pair("lstm", None)[0].traits.why_not
+    assert pair("lstm", None)[0].traits.together
+    assert "gru" in pair("gru", None)[0].traits.why_not
     assert "random" in pair("dropout", None)[0].traits.why_not
     assert "one by one" in repr(pair("dropout", None)[0])
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from srfca.federation.loss import Loss, cross_entropy, squared_error
 from srfca.federation.network import Network, State
+from srfca.federation.recurrent import step_lstms
 
 _Slope = Callable[[Tensor, Tensor], Tensor]
 """From the slope behind an activation and what it put out to the slope before it, in place."""
@@ -134,7 +135,9 @@ def network_of(
         and precision != "bf16"
         and not compile
     )
-    return (Dense if dense else Network)(module, loss, precision, compile)
+    if dense:
+        return Dense(module, loss, precision, compile)
+    return Network(step_lstms(module), loss, precision, compile)
 
 
 def _is_chain(module: nn.Module, x: Tensor) -> bool:

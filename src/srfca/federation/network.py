@@ -67,9 +67,11 @@ class Network:
 
     def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
         """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
-        for name in self.layout.parameters:
-            state[name].grad = None
+        trained = [state[name] for name in self.layout.parameters]
+        for w in trained:
+            w.grad = None
         (self.losses(state, x, y) * weights).sum().backward()
+        _separate(trained)
 
     def leaves(self, count: int, device: torch.device) -> State:
         """An empty state of ``count`` models, whose parameters can be trained."""
@@ -100,6 +102,16 @@ def _over_models(one: Callable[..., Tensor], state: State, *samples: Tensor) -> 
     if len(samples[0]) == 1:
         return one(_single(state), *(t.squeeze(0) for t in samples)).unsqueeze(0)
     return torch.as_tensor(vmap(one)(state, *samples))
+
+
+def _separate(parameters: list[Tensor]) -> None:
+    """Give each gradient memory of its own: of ``a + b`` autograd makes one for both."""
+    taken = set()
+    for w in parameters:
+        if w.grad is not None and w.grad.data_ptr() in taken:
+            w.grad = w.grad.clone()
+        elif w.grad is not None:
+            taken.add(w.grad.data_ptr())
 
 
 def _single(state: State) -> State:

@@ -11,10 +11,12 @@ from torch.func import functional_call, vmap
 from srfca.errors import InputError, require
 from srfca.federation.loss import Loss, cross_entropy
 from srfca.federation.network import counters_restored
+from srfca.federation.recurrent import Stepped
 from srfca.models.rows import Layout
 
 _TRIED = 4
-_ALONE = (nn.modules.conv._ConvNd, nn.RNNBase)
+_KEPT = 6
+"""What a recurrent layer keeps for each number it puts out: an LSTM its gates, cells and states."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Traits:
     random: bool
     """In training the module draws random numbers (dropout)."""
     convolves: bool
-    """It has convolutions or recurrent layers, which are no faster for several clients at once."""
+    """It has convolutions, or recurrent layers but LSTMs: no faster for several clients at once."""
     activations: int
     """Numbers that the layers put out for one sample: what a pass needs in memory."""
 
@@ -63,7 +65,7 @@ def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
         mixes_samples=_has_batch_norm(module) or not torch.allclose(outputs[:-1], fewer, rtol=1e-3),
         updates_buffers=not torch.equal(before, after),
         random=not torch.allclose(outputs, again, rtol=1e-3),
-        convolves=any(isinstance(part, _ALONE) for part in module.modules()),
+        convolves=any(_goes_alone(part) for part in module.modules()),
         activations=_activations(module, state, x[:2]),
     )
 
@@ -138,6 +140,11 @@ def _batches(
     return True, ""
 
 
+def _goes_alone(part: nn.Module) -> bool:
+    recurrent = isinstance(part, nn.RNNBase) and not isinstance(part, Stepped)
+    return recurrent or isinstance(part, nn.modules.conv._ConvNd)
+
+
 def _has_batch_norm(module: nn.Module) -> bool:
     return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
@@ -146,7 +153,9 @@ def _activations(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> int:
     counted = [x.numel()]
 
     def count(part: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(output, Tensor):
+        if isinstance(part, nn.RNNBase) and isinstance(output, tuple):
+            counted.append(_KEPT * part.num_layers * output[0].numel())
+        elif isinstance(output, Tensor):
             counted.append(output.numel())
 
     leaves = [part for part in module.modules() if not list(part.children())]
