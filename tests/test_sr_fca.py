@@ -20,7 +20,15 @@ from srfca.federation import Federation
 from srfca.federation.base import Mixture, Sample, Scores, Split
 from srfca.methods.held_out import interchangeable, transfer
 from srfca.methods.rounds import local_training, participants
-from srfca.methods.sr_fca import Clusters, merge, onto_ball, recluster, unless_worse
+from srfca.methods.run import Run
+from srfca.methods.sr_fca import (
+    Clusters,
+    merge,
+    onto_ball,
+    recluster,
+    trimmed_mean_gd,
+    unless_worse,
+)
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -383,6 +391,22 @@ def test_too_few_clients() -> None:
         SRFCA(work=WORK, min_size=13).fit(regression_federation())
     with pytest.raises(InputError, match="held-out data"):
         SRFCA(work=WORK).fit(regression_federation(validation=0))
+
+
+def test_a_threshold_of_profiles_is_none_for_merge() -> None:
+    """It is for other distances: here it is more than any two clusters are apart."""
+    options = SRFCA(work=WORK, threshold=50.0, metric="profile")
+    federation = regression_federation(clients=24, clusters=3)
+    truth = federation.data.truth
+    assert truth is not None
+    trained = trimmed_mean_gd(options, federation.initial(0), truth, 1, Run(federation))
+    choice = Choice("profile", 50.0, None, "given")
+    merged, joined = merge(options, federation, trained, choice, 0)
+    assert merged.partition == truth
+    assert joined == []
+    without = regression_federation(validation=0)
+    with pytest.raises(InputError, match="metric='profile' without a merge_threshold needs held"):
+        options.fit(without)
 
 
 def test_without_validation_a_fixed_threshold_still_works() -> None:

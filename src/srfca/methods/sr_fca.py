@@ -70,7 +70,8 @@ class SRFCA(Method):
         threshold: lambda of ONE_SHOT: a number, a quantile of the distances ("30%"), or ``auto``,
             which finds it and checks what RECLUSTER and MERGE do on the clients' held-out data.
         merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
-            do equally well on their clients' held-out data. None is the lambda of ONE_SHOT.
+            do equally well on their clients' held-out data. None is the lambda of ONE_SHOT where
+            that is for distances, and ``auto`` where it is for profiles.
         min_size: t, the least number of clients of a cluster.
         refine_steps: R, how often REFINE is done at the most. It ends when it leaves the clusters
             as they were: more of it would train the same models again.
@@ -222,11 +223,17 @@ def check_federation(options: SRFCA, federation: Federation) -> None:
         f"raise all_pairs={options.all_pairs}",
     )
     require(options.min_size <= m, f"min_size={options.min_size} is more than the {m} clients")
-    require(
-        "auto" not in (options.threshold, options.merge_threshold)
-        or "validation" in federation.splits,
-        "threshold='auto' needs held-out data, but this federation has no validation split",
-    )
+    by_profile = options.metric == "profile" and options.merge_threshold is None
+    asks = {
+        "threshold='auto'": options.threshold == "auto",
+        "merge_threshold='auto'": options.merge_threshold == "auto",
+        "metric='profile' without a merge_threshold": by_profile,
+    }
+    for what, asked in asks.items():
+        require(
+            not asked or "validation" in federation.splits,
+            f"{what} needs held-out data, but this federation has no validation split",
+        )
 
 
 def one_shot(
@@ -382,7 +389,7 @@ def merge(
     """
     before = clusters.partition
     threshold = options.merge_threshold
-    if threshold is None and options.threshold != "auto":
+    if threshold is None and options.threshold != "auto" and choice.metric == "distance":
         threshold = choice.threshold
     if threshold is None or threshold == "auto":
         losses = held_out_losses(federation, clusters.models)
