@@ -1,39 +1,71 @@
-"""Seconds of three local steps of convolutional models, by the number of clients in a block.
+"""Seconds of three local steps of other models than dense ones, by the clients in a block.
 
 OMP_NUM_THREADS=1 python benchmarks/blocks.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 import torch
+from torch import Tensor, nn
 
 from srfca import ClientData, Simulation, Work
-from srfca.models import CNN, ResNet9
+from srfca.models import CNN, LSTM, ResNet9
 from srfca.random import Key
 
 CLIENTS, SAMPLES, REPEATS = 8, 60, 3
 WORK = Work(steps=3, local_steps=3, batch_size=20, lr=0.01)
-CASES: list[tuple[CNN | ResNet9, tuple[int, ...]]] = [
-    (CNN(size=8, hidden=32), (8, 8)),
-    (CNN(hidden=32), (28, 28)),
-    (CNN(), (28, 28)),
-    (ResNet9(width=2), (3, 16, 16)),
-    (ResNet9(width=16), (3, 32, 32)),
-    (ResNet9(width=16, norm="group"), (3, 32, 32)),
+
+
+class Plain(nn.LSTM):
+    """An ``nn.LSTM`` that the engine leaves alone."""
+
+
+def plain_lstm(hidden: int) -> Callable[[], nn.Module]:
+    """The LSTM with torch's own layers, one client at a time."""
+
+    def make() -> nn.Module:
+        module = LSTM(hidden=hidden)()
+        for part in module.modules():
+            if type(part) is nn.LSTM:
+                part.__class__ = Plain
+        return module
+
+    return make
+
+
+CASES: list[tuple[str, Callable[[], nn.Module], tuple[int, ...]]] = [
+    *(
+        (str(model), model, shape)
+        for model, shape in (
+            (CNN(size=8, hidden=32), (8, 8)),
+            (CNN(hidden=32), (28, 28)),
+            (CNN(), (28, 28)),
+            (ResNet9(width=2), (3, 16, 16)),
+            (ResNet9(width=16), (3, 32, 32)),
+            (ResNet9(width=16, norm="group"), (3, 32, 32)),
+            (LSTM(hidden=32), (80,)),
+            (LSTM(), (80,)),
+        )
+    ),
+    ("LSTM of torch, hidden=32", plain_lstm(32), (80,)),
+    ("LSTM of torch, hidden=256", plain_lstm(256), (80,)),
 ]
 
 
 def clients(shape: tuple[int, ...]) -> ClientData:
-    """Random images of random classes."""
+    """Random images, or texts if they have one dimension, of random classes."""
     g = torch.Generator().manual_seed(0)
-    return ClientData.of(
-        [
-            (torch.randn(SAMPLES, *shape, generator=g), torch.randint(10, (SAMPLES,), generator=g))
-            for _ in range(CLIENTS)
-        ]
-    )
+
+    def draw() -> tuple[Tensor, Tensor]:
+        y = torch.randint(10, (SAMPLES,), generator=g)
+        if len(shape) == 1:
+            return torch.randint(80, (SAMPLES, *shape), generator=g), y
+        return torch.randn(SAMPLES, *shape, generator=g), y
+
+    return ClientData.of([draw() for _ in range(CLIENTS)])
 
 
 def seconds(simulation: Simulation) -> float:
@@ -49,14 +81,14 @@ def seconds(simulation: Simulation) -> float:
 
 def main() -> None:
     """Print a table."""
-    for model, shape in CASES:
+    for name, model, shape in CASES:
         data = clients(shape)
         found = {
             size: seconds(Simulation(data, model, device="cpu", block_size=size))
             for size in (None, 1, 4, 8)
         }
         row = "  ".join(f"{size or 'auto'}: {s:6.3f}" for size, s in found.items())
-        print(f"{model!s:66} {row}", flush=True)
+        print(f"{name:66} {row}", flush=True)
 
 
 if __name__ == "__main__":
