@@ -280,6 +280,7 @@ def test_the_number_of_steps_is_the_best_on_validation_data_and_the_fewest_of_se
     tuned, steps = personalise(run, np.array([0, 0]), torch.zeros(2, 3), WORK, steps=40)
     assert tuned[:, 0].tolist() == [1.0, 4.0]
     assert run.history[-1].notes["steps"] == steps.tolist() == [4, 16], "checks are 4 steps apart"
+    assert run.history[-1].notes["losses"][:5] == pytest.approx([5.0, 4.5, 5.5, 4.5, 5.95])
 
 
 def test_fine_tuning_that_diverges_costs_a_client_nothing() -> None:

@@ -45,15 +45,18 @@ def personalise(
     )  # fmt: skip
     best, rows, taken = given, given, torch.zeros(len(given), dtype=torch.int64)
     scores = federation.scores(given if mixture is None else mixture, every, "validation")
+    losses = [float(scores.loss.nanmean())]
     with run.stage("PERSONALISE", len(every) * steps) as tick, federation.private():
         for number in range(tuning.rounds):
             key = Key(run.seed, "personalise", number)
             tuned = federation.fit(rows, every, tuning, key, tick)
             rows = torch.where(torch.isfinite(tuned).all(1, keepdim=True), tuned, rows)
             now = federation.scores(rows, every, "validation")
+            losses.append(float(now.loss.nanmean()))
             better = now.loss < scores.loss
             scores = now.where(better, scores)
             taken[better] = tuning.span(number).stop
             best = torch.where(better.to(rows.device).unsqueeze(1), rows, best)
-    run.record("PERSONALISE", Partition(labels), scores, notes={"steps": taken.tolist()})
+    notes = {"steps": taken.tolist(), "losses": losses}
+    run.record("PERSONALISE", Partition(labels), scores, notes=notes)
     return best, taken
