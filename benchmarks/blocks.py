@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from srfca import ClientData, Simulation, Work
+from srfca.federation.recurrent import step_lstms
 from srfca.models import CNN, LSTM, ResNet9
 from srfca.random import Key
 
@@ -19,21 +20,9 @@ CLIENTS, SAMPLES, REPEATS = 8, 60, 3
 WORK = Work(steps=3, local_steps=3, batch_size=20, lr=0.01)
 
 
-class Plain(nn.LSTM):
-    """An ``nn.LSTM`` that the engine leaves alone."""
-
-
-def plain_lstm(hidden: int) -> Callable[[], nn.Module]:
-    """The LSTM with torch's own layers, one client at a time."""
-
-    def make() -> nn.Module:
-        module = LSTM(hidden=hidden)()
-        for part in module.modules():
-            if type(part) is nn.LSTM:
-                part.__class__ = Plain
-        return module
-
-    return make
+def stepped(model: LSTM) -> Callable[[], nn.Module]:
+    """As on a GPU: the time steps of several clients at once."""
+    return lambda: step_lstms(model())
 
 
 CASES: list[tuple[str, Callable[[], nn.Module], tuple[int, ...]]] = [
@@ -46,12 +35,12 @@ CASES: list[tuple[str, Callable[[], nn.Module], tuple[int, ...]]] = [
             (ResNet9(width=2), (3, 16, 16)),
             (ResNet9(width=16), (3, 32, 32)),
             (ResNet9(width=16, norm="group"), (3, 32, 32)),
-            (LSTM(hidden=32), (80,)),
-            (LSTM(), (80,)),
         )
     ),
-    ("LSTM of torch, hidden=32", plain_lstm(32), (80,)),
-    ("LSTM of torch, hidden=256", plain_lstm(256), (80,)),
+    ("LSTM, hidden=32", LSTM(hidden=32), (80,)),
+    ("LSTM, hidden=32, stepped", stepped(LSTM(hidden=32)), (80,)),
+    ("LSTM, hidden=256", LSTM(), (80,)),
+    ("LSTM, hidden=256, stepped", stepped(LSTM()), (80,)),
 ]
 
 

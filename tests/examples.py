@@ -50,14 +50,14 @@ def characters(sizes: list[int], seed: int = 0) -> ClientData:
 
 
 class Recurrent(nn.Module):
-    def __init__(self, layer: type[nn.LSTM] | type[nn.GRU] = nn.LSTM) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(7, 4)
-        self.layer = layer(4, 5, num_layers=2, batch_first=True)
+        self.lstm = nn.LSTM(4, 5, num_layers=2, batch_first=True)
         self.out = nn.Linear(5, 7)
 
     def forward(self, x: Tensor) -> Tensor:
-        states, _ = self.layer(self.embedding(x))
+        states, _ = self.lstm(self.embedding(x))
         return torch.as_tensor(self.out(states[:, -1]))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from srfca.data import ClientData
 from srfca.errors import InputError
 from srfca.federation import Focus, Mixture, Simulation, Work
+from srfca.federation.recurrent import step_lstms
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -32,7 +32,7 @@ CASES: dict[str, tuple[ClientData, Callable[[], nn.Module]]] = {
     "cumulative batch norm": (examples.classification(UNEQUAL), examples.cumulative_batch_norm),
     "dropout": (examples.classification(UNEQUAL), examples.dropped_out),
     "lstm": (examples.characters(UNEQUAL), examples.Recurrent),
-    "gru": (examples.characters(UNEQUAL), partial(examples.Recurrent, nn.GRU)),
+    "stepped lstm": (examples.characters(UNEQUAL), lambda: step_lstms(examples.Recurrent())),
 }
 
 WORKS = {
@@ -233,8 +233,8 @@ def test_a_client_draws_the_same_whoever_else_takes_part() -> None:
 
 def test_what_cannot_be_batched_says_why() -> None:
     assert pair("mlp", None)[0].traits.batchable
-    assert pair("lstm", None)[0].traits.together
-    assert "gru" in pair("gru", None)[0].traits.why_not
+    assert "lstm" in pair("lstm", None)[0].traits.why_not
+    assert pair("stepped lstm", None)[0].traits.together
     assert "random" in pair("dropout", None)[0].traits.why_not
     assert "one by one" in repr(pair("dropout", None)[0])
 

@@ -137,7 +137,9 @@ def network_of(
     )
     if dense:
         return Dense(module, loss, precision, compile)
-    return Network(step_lstms(module), loss, precision, compile)
+    if any(p.is_cuda for p in module.parameters()):
+        step_lstms(module)
+    return Network(module, loss, precision, compile)
 
 
 def _is_chain(module: nn.Module, x: Tensor) -> bool:

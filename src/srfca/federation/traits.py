@@ -34,7 +34,7 @@ class Traits:
     random: bool
     """In training the module draws random numbers (dropout)."""
     convolves: bool
-    """It has convolutions, or recurrent layers but LSTMs: no faster for several clients at once."""
+    """It has layers that are no faster for several clients at once: convolutional, recurrent."""
     activations: int
     """Numbers that the layers put out for one sample: what a pass needs in memory."""
 
