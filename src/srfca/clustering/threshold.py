@@ -214,7 +214,7 @@ def _automatic(distances: Matrix, min_size: int, seed: int, metric: str) -> Choi
     if not clear:
         least_left = min((c.unexplained for c in candidates), default=1.0)
         why = f"no groups: at every threshold {least_left:.0%} or more of the graph is no clusters"
-        return Choice("distance", None, None, why, candidates)
+        return Choice("distance", None, None, why, candidates, profile=denoised)
     clean = [
         each
         for each in clear

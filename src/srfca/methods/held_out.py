@@ -28,13 +28,15 @@ def interchangeable(
     ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much a client's
     loss would grow with the other cluster's model (its logarithm, since losses of few samples have
     long tails), averaged over both sides, has mean 0 if the two clusters are parts of one, however
-    good either model is. A one-sided t-test over the clients tells whether it is more than that; a
-    loss that doubles is more than that, even where few samples make the test blind. Clients whose
-    losses are not known, NaN, do not count; clusters of no others are not joined.
+    good either model is. A one-sided t-test over the clients tells whether it is more than that, at
+    a level for all pairs together; a loss that doubles is more than that, even where few samples
+    make the test blind. Clients whose losses are not known, NaN, do not count; clusters of no
+    others are not joined.
     """
     from scipy.stats import t
 
     count = partition.num_clusters
+    pairs = count * (count - 1) // 2
     known = ~np.isnan(losses)
     logs = np.log(losses + 1e-9 * losses[known].mean() + np.finfo(np.float64).tiny)
     same = np.eye(count, dtype=bool)
@@ -53,7 +55,7 @@ def interchangeable(
             if freedom > 0:
                 pooled = sum(((each - each.mean()) ** 2).sum() for each in growth) / freedom
                 error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
-                limit = min(error * t.ppf(1 - level, freedom), np.log(2.0))
+                limit = min(error * t.ppf(1 - level / pairs, freedom), np.log(2.0))
             same[a, b] = same[b, a] = mean <= limit
     return same
 

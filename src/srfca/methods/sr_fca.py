@@ -113,7 +113,7 @@ class SRFCA(Method):
     min_size: int = 2
     refine_steps: int = 2
     distance: str | Distance = "cross_loss"
-    samples: int | None = 256
+    samples: int | None = 128
     metric: str = "auto"
     graph: str = "correlation"
     all_pairs: int = 1000
@@ -187,6 +187,8 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
         w = local_training(federation, w0, options.work, Key(seed, "one_shot"), tick)
         own = Side.clients(federation, w, sample)
         partition, choice, distances = one_shot(options, own, w0, seed)
+        if options.refine_steps > 1:
+            partition, choice = parts(options, own, partition, choice, distances, seed)
     run.record("ONE_SHOT", partition, w, distances, choice_notes(choice))
 
     nobody_is_alike = choice.threshold is None and partition.num_clusters > 1
@@ -266,6 +268,36 @@ def one_shot(
             f"threshold {choice.threshold:.4g}{known}"
         )
     return partition, choice, distances
+
+
+def parts(
+    options: SRFCA,
+    own: Side,
+    partition: Partition,
+    choice: Choice,
+    distances: np.ndarray | None,
+    seed: int,
+) -> tuple[Partition, Choice]:
+    """Parts of a single cluster whose clients vary without a gap, by the median of their profiles.
+
+    REFINE trains a model for each, and MERGE joins those that held-out data do not tell apart: what
+    is then one cluster needs another REFINE. Parts of less than a tenth of the clients are left
+    out, and placed by RECLUSTER.
+    """
+    one = choice.threshold is None and partition.num_clusters == 1
+    if not one or choice.profile is None or distances is None:
+        return partition, choice
+    m = len(own.models)
+    here = complete(distances) if own.federation.wire.absences else np.arange(m)
+    apart = choice.profile.distances
+    middle = float(np.median(apart[~np.eye(len(apart), dtype=bool)]))
+    found = cluster_graph(threshold_graph(apart, middle), options.graph, seed).spread(here, m)
+    found = found.keep(max(options.min_size, m // 10))
+    if found.num_clusters < 2:
+        return partition, choice
+    why = f"{choice.why}, cut into {found.num_clusters} parts at profile {middle:.4g}"
+    warning = "no gap: clients vary, and held-out data decide which parts of them stay apart"
+    return found, replace(choice, metric="profile", threshold=middle, why=why, warning=warning)
 
 
 def threshold_clusters(
