@@ -1,6 +1,6 @@
 """All pairwise losses of 100 clients: every client's model on every client's data.
 
-srfca evaluates all pairs, on all samples or, as SR-FCA does unless told otherwise, on 256 of each
+srfca evaluates all pairs, on all samples or, as SR-FCA does unless told otherwise, on 128 of each
 client, or only the pairs that clustering by random pivots looks at. The plain loop evaluates pair
 after pair: a client's whole data at once, or in a DataLoader's batches.
 """
@@ -80,7 +80,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
 
     return {
         "srfca": all_pairs,
-        "srfca, 256 samples": partial(all_pairs, Sample(256, 0)),
+        "srfca, 128 samples": partial(all_pairs, Sample(128, 0)),
         "srfca, lazy pivots": lazy,
         **dict([plain("plain loop", at_once), plain("plain loop with a DataLoader", loaded)]),
     }

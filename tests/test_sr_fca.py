@@ -14,6 +14,7 @@ from torch import Tensor
 
 from srfca import SRFCA, ClientData, Partition, Result, Simulation, Work
 from srfca.clustering import Choice
+from srfca.clustering.threshold import Profile
 from srfca.distances import Side
 from srfca.errors import InputError
 from srfca.federation import Federation
@@ -25,6 +26,7 @@ from srfca.methods.sr_fca import (
     Clusters,
     merge,
     onto_ball,
+    parts,
     recluster,
     trimmed_mean_gd,
     unless_worse,
@@ -407,6 +409,72 @@ def test_a_threshold_of_profiles_is_none_for_merge() -> None:
     without = regression_federation(validation=0)
     with pytest.raises(InputError, match="metric='profile' without a merge_threshold needs held"):
         options.fit(without)
+
+
+def on_a_line(width: float, seed: int) -> tuple[Simulation, np.ndarray]:
+    """40 regressions between two, without a gap, and where each lies between -1 and 1."""
+    g = torch.Generator().manual_seed(seed)
+    middle, away = torch.randn(2, 6, generator=g)
+    places = torch.linspace(-1, 1, 40)[torch.randperm(40, generator=g)]
+
+    def draw(place: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.randn(40, 6, generator=g)
+        return x, x @ (middle + width * place * away) + 0.3 * torch.randn(40, generator=g)
+
+    data = ClientData.of([draw(t) for t in places], [draw(t) for t in places])
+    return Simulation(data, linear(6), validation=0.25), places.numpy()
+
+
+ON_A_LINE = SRFCA(work=Work(steps=60, local_steps=5, batch_size=10, lr=0.02))
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_clients_who_vary_without_a_gap_are_cut_into_parts(seed: int) -> None:
+    federation, places = on_a_line(0.5, seed)
+    result = ON_A_LINE.fit(federation)
+    assert result.partition.num_clusters == 2
+    assert "no groups" in result.history[0].notes["why"]
+    assert "cut into 2 parts" in result.history[0].notes["why"]
+    assert "no gap" in result.history[0].notes["warning"]
+    ends = np.sort([places[result.labels == c].mean() for c in range(2)])
+    assert ends[0] < -0.3 < 0.3 < ends[1]
+    whole = replace(ON_A_LINE, refine_steps=1).fit(federation)
+    assert whole.partition.num_clusters == 1, (
+        "one REFINE has no training for parts that MERGE joins"
+    )
+    losses = [float(each.scores(federation).loss.mean()) for each in (result, whole)]
+    assert losses[0] < 0.8 * losses[1]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_parts_of_clients_who_are_alike_are_joined_and_trained_together(seed: int) -> None:
+    federation, _ = on_a_line(0.0, seed)
+    result = ON_A_LINE.fit(federation)
+    stages = {stage.name: stage.partition.num_clusters for stage in result.history}
+    assert stages["ONE_SHOT"] > 1
+    assert stages["MERGE 1"] == stages["TRIMMED_MEAN_GD 2"] == result.partition.num_clusters == 1
+    together = Partition([0] * 40)
+    w0 = federation.initial(0)
+    expected = trimmed_mean_gd(ON_A_LINE, w0, together, 2, Run(federation)).models
+    torch.testing.assert_close(result.models, expected)
+
+
+def test_small_parts_are_left_out_and_a_single_one_is_none() -> None:
+    federation, _ = on_a_line(0.5, 0)
+    own = Side.clients(federation, federation.initial(0).repeat(40, 1))
+    one = Partition([0] * 40)
+    spots = np.zeros((40, 1))
+    spots[:3], spots[3:11] = 9.0, 2.0
+    profile = Profile(np.zeros(40), 1.0, np.ones((40, 1)), spots, 0.1)
+    choice = Choice("distance", None, None, "no groups", profile=profile)
+    found, cut = parts(ON_A_LINE, own, one, choice, np.zeros((40, 40)), 0)
+    assert found.labels.tolist() == [-1] * 3 + [0] * 8 + [1] * 29
+    assert cut.metric == "profile"
+    same = replace(profile, landmarks=np.zeros((40, 1)))
+    unchanged = replace(choice, profile=same)
+    assert parts(ON_A_LINE, own, one, unchanged, np.zeros((40, 40)), 0) == (one, unchanged)
+    for other in (replace(choice, profile=None), replace(choice, threshold=1.0)):
+        assert parts(ON_A_LINE, own, one, other, np.zeros((40, 40)), 0) == (one, other)
 
 
 def test_without_validation_a_fixed_threshold_still_works() -> None:
