@@ -69,6 +69,7 @@ class SRFCA(Method):
     Args:
         threshold: lambda of ONE_SHOT: a number, a quantile of the distances ("30%"), or ``auto``,
             which finds it and checks what RECLUSTER and MERGE do on the clients' held-out data.
+            Where there is no gap but clients vary, it cuts them into parts for MERGE to judge.
         merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
             do equally well on their clients' held-out data. None is the lambda of ONE_SHOT where
             that is for distances, and ``auto`` where it is for profiles.
