@@ -111,6 +111,13 @@ def test_run_says_that_clusters_are_doubtful() -> None:
     assert "Doubtful: no clear gap: " in done.stdout, done.stdout
 
 
+def test_run_does_not_doubt_a_single_cluster_that_was_cut_and_joined() -> None:
+    done = srfca("run", "rotated-digits", "--set", "rotations=1")
+    assert "one cluster, cut into 2 parts" in done.stdout, done.stdout
+    assert "Found 1 cluster of 40 clients" in done.stdout
+    assert "Doubtful" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

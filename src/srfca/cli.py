@@ -101,7 +101,7 @@ def run(
     if why:
         console.show(f"Threshold: {why}.")
     warning = outcome.result.history[0].notes.get("warning")
-    if warning:
+    if warning and outcome.result.partition.num_clusters > 1:
         console.show(f"Doubtful: {warning}.")
     if outcome.result.clustered:
         console.show(console.verdict(row))
