@@ -262,6 +262,18 @@ def test_interchangeable_is_a_test_of_the_excess() -> None:
     assert not two[0, 1], "two clients, each better off with its own"
 
 
+def test_losses_close_to_nothing_do_not_decide_what_is_interchangeable() -> None:
+    """A client whose few samples are all easy has a loss of 1e-6 or 1e-9: no matter which."""
+    rng = np.random.default_rng(1)
+    partition = Partition([0] * 20 + [1] * 20)
+    losses = np.exp(0.3 * rng.standard_normal((1, 40))) * np.exp(0.05 * rng.standard_normal((2, 40)))
+    losses[:, ::4] *= 1e-6 * np.exp(3 * rng.standard_normal((2, 10)))
+    assert interchangeable(losses, partition).all()
+    losses[0, 20:] *= 1.2
+    losses[1, :20] *= 1.2
+    assert not interchangeable(losses, partition)[0, 1]
+
+
 def test_groups_that_were_split_are_joined_again() -> None:
     federation = regression_federation(clients=24, clusters=2)
     truth = federation.data.truth

@@ -26,19 +26,18 @@ def interchangeable(
     """Which clusters' models do equally well on each other's clients: ``[k, k]``.
 
     ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much a client's
-    loss would grow with the other cluster's model (its logarithm, since losses of few samples have
-    long tails), averaged over both sides, has mean 0 if the two clusters are parts of one, however
-    good either model is. A one-sided t-test over the clients tells whether it is more than that, at
-    a level for all pairs together; a loss that doubles is more than that, even where few samples
-    make the test blind. Clients whose losses are not known, NaN, do not count; clusters of no
-    others are not joined.
+    loss would grow with the other cluster's model, averaged over both sides, has mean 0 if the two
+    clusters are parts of one, however good either model is. A one-sided t-test over the clients
+    tells whether it is more than that, at a level for all pairs together; a usual loss that triples
+    is more than that, even where few samples make the test blind. Losses of few samples are
+    often close to 0 and sometimes long: what counts is log(usual loss + loss). Clients whose losses
+    are not known, NaN, do not count; clusters of no others are not joined.
     """
     from scipy.stats import t
 
     count = partition.num_clusters
     pairs = count * (count - 1) // 2
     known = ~np.isnan(losses)
-    logs = np.log(losses + 1e-9 * losses[known].mean() + np.finfo(np.float64).tiny)
     same = np.eye(count, dtype=bool)
     for a in range(count):
         for b in range(a):
@@ -48,7 +47,9 @@ def interchangeable(
             )
             if not len(in_a) or not len(in_b):
                 continue
-            growth = [logs[b, in_a] - logs[a, in_a], logs[a, in_b] - logs[b, in_b]]
+            usual = np.concatenate([losses[a, in_a], losses[b, in_b]]).mean()
+            at_a, at_b = np.log(losses[[a, b]] + usual + np.finfo(np.float64).tiny)
+            growth = [at_b[in_a] - at_a[in_a], at_a[in_b] - at_b[in_b]]
             mean = (growth[0].mean() + growth[1].mean()) / 2
             freedom = len(in_a) + len(in_b) - 2
             limit = 0.0
