@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -146,3 +147,16 @@ def mixed_labels(
     train = [draw(n, share) for share in shares]
     test = [draw(200, share) for share in shares]
     return ClientData.of(train, test, [int(share < 0.5) for share in shares])
+
+
+def on_a_line(width: float, seed: int) -> tuple[ClientData, np.ndarray]:
+    """40 regressions between two, without a gap, and where each lies between -1 and 1."""
+    g = torch.Generator().manual_seed(seed)
+    middle, away = torch.randn(2, 6, generator=g)
+    places = torch.linspace(-1, 1, 40)[torch.randperm(40, generator=g)]
+
+    def draw(place: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.randn(40, 6, generator=g)
+        return x, x @ (middle + width * place * away) + 0.3 * torch.randn(40, generator=g)
+
+    return ClientData.of([draw(t) for t in places], [draw(t) for t in places]), places.numpy()

@@ -47,8 +47,11 @@ WORK = Work(steps=20, local_steps=5, batch_size=10, lr=0.05)
 class Dropping(Simulation):
     """A simulation in which some clients do not answer some questions, by their number."""
 
-    def __init__(self, drops: dict[int, list[int]], data: ClientData = DATA) -> None:
-        super().__init__(data, linear(4), device="cpu")
+    def __init__(
+        self, drops: dict[int, list[int]], data: ClientData = DATA, validation: float = 0.1
+    ) -> None:
+        inputs = data.train.x.shape[1]
+        super().__init__(data, linear(inputs), device="cpu", validation=validation)
         self.drops = drops
         self.asked = 0
         self.wire = Wire()
@@ -324,3 +327,18 @@ def test_where_nobody_is_alike_who_is_absent_has_no_cluster() -> None:
     result = SRFCA(work=WORK, distance="l2").fit(federation, seed=0)
     assert result.labels.tolist() == [0, 1, -1, 2, 3, 4]
     assert torch.equal(result.models, whole.models[[0, 1, 3, 4, 5]])
+
+
+def test_clients_who_vary_are_cut_into_parts_without_those_who_do_not_answer() -> None:
+    data, places = examples.on_a_line(0.5, 0)
+    federation = Dropping(dict.fromkeys(range(3), [2, 7]), data, validation=0.25)
+    work = Work(steps=60, local_steps=5, batch_size=10, lr=0.02)
+    result = SRFCA(work=work).fit(federation, seed=0)
+    first = result.history[0]
+    assert "cut into 2 parts" in first.notes["why"]
+    assert [client for client, label in enumerate(first.labels) if label < 0] == [2, 7]
+    assert result.partition.num_clusters == 2
+    assert (result.labels >= 0).all()
+    high = int(np.argmax([places[result.labels == c].mean() for c in range(2)]))
+    assert places[2] > 0.5
+    assert result.labels[2] == high

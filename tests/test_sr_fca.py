@@ -20,13 +20,13 @@ from srfca.errors import InputError
 from srfca.federation import Federation
 from srfca.federation.base import Mixture, Sample, Scores, Split
 from srfca.methods.held_out import interchangeable, transfer
+from srfca.methods.one_shot import parts
 from srfca.methods.rounds import local_training, participants
 from srfca.methods.run import Run
 from srfca.methods.sr_fca import (
     Clusters,
     merge,
     onto_ball,
-    parts,
     recluster,
     trimmed_mean_gd,
     unless_worse,
@@ -266,7 +266,9 @@ def test_losses_close_to_nothing_do_not_decide_what_is_interchangeable() -> None
     """A client whose few samples are all easy has a loss of 1e-6 or 1e-9: no matter which."""
     rng = np.random.default_rng(1)
     partition = Partition([0] * 20 + [1] * 20)
-    losses = np.exp(0.3 * rng.standard_normal((1, 40))) * np.exp(0.05 * rng.standard_normal((2, 40)))
+    losses = np.exp(0.3 * rng.standard_normal((1, 40))) * np.exp(
+        0.05 * rng.standard_normal((2, 40))
+    )
     losses[:, ::4] *= 1e-6 * np.exp(3 * rng.standard_normal((2, 10)))
     assert interchangeable(losses, partition).all()
     losses[0, 20:] *= 1.2
@@ -424,17 +426,8 @@ def test_a_threshold_of_profiles_is_none_for_merge() -> None:
 
 
 def on_a_line(width: float, seed: int) -> tuple[Simulation, np.ndarray]:
-    """40 regressions between two, without a gap, and where each lies between -1 and 1."""
-    g = torch.Generator().manual_seed(seed)
-    middle, away = torch.randn(2, 6, generator=g)
-    places = torch.linspace(-1, 1, 40)[torch.randperm(40, generator=g)]
-
-    def draw(place: Tensor) -> tuple[Tensor, Tensor]:
-        x = torch.randn(40, 6, generator=g)
-        return x, x @ (middle + width * place * away) + 0.3 * torch.randn(40, generator=g)
-
-    data = ClientData.of([draw(t) for t in places], [draw(t) for t in places])
-    return Simulation(data, linear(6), validation=0.25), places.numpy()
+    data, places = examples.on_a_line(width, seed)
+    return Simulation(data, linear(6), validation=0.25), places
 
 
 ON_A_LINE = SRFCA(work=Work(steps=60, local_steps=5, batch_size=10, lr=0.02))

@@ -15,9 +15,10 @@ import torch
 from srfca.distances import Distance, Side
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.ifca import alternate, check_average, server_rate
+from srfca.methods.one_shot import choice_notes, one_shot
 from srfca.methods.rounds import aggregate_clusters, local_training, plain_mean, weighted_mean
 from srfca.methods.run import Run
-from srfca.methods.sr_fca import SRFCA, check_federation, choice_notes, one_shot
+from srfca.methods.sr_fca import SRFCA, check_federation
 from srfca.random import Key
 
 
