@@ -331,7 +331,7 @@ def test_where_nobody_is_alike_who_is_absent_has_no_cluster() -> None:
 
 def test_clients_who_vary_are_cut_into_parts_without_those_who_do_not_answer() -> None:
     data, places = examples.on_a_line(0.5, 0)
-    federation = Dropping(dict.fromkeys(range(3), [2, 7]), data, validation=0.25)
+    federation = Dropping({0: [2, 7], 1: [2, 7], 2: [2, 7]}, data, validation=0.25)
     work = Work(steps=60, local_steps=5, batch_size=10, lr=0.02)
     result = SRFCA(work=work).fit(federation, seed=0)
     first = result.history[0]
