@@ -28,10 +28,10 @@ def interchangeable(
     ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much a client's
     loss would grow with the other cluster's model, averaged over both sides, has mean 0 if the two
     clusters are parts of one, however good either model is. A one-sided t-test over the clients
-    tells whether it is more than that, at a level for all pairs together; a usual loss that triples
-    is more than that, even where few samples make the test blind. Losses of few samples are
-    often close to 0 and sometimes long: what counts is log(usual loss + loss). Clients whose losses
-    are not known, NaN, do not count; clusters of no others are not joined.
+    tells whether it is more than that, at a level for all pairs together; a usual loss that grows
+    2.5 times is more than that, even where few samples make the test blind. Losses of few samples
+    are often close to 0 and sometimes long: what counts is log(usual loss + loss). Clients whose
+    losses are not known, NaN, do not count; clusters of no others are not joined.
     """
     from scipy.stats import t
 
@@ -56,7 +56,7 @@ def interchangeable(
             if freedom > 0:
                 pooled = sum(((each - each.mean()) ** 2).sum() for each in growth) / freedom
                 error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
-                limit = min(error * t.ppf(1 - level / pairs, freedom), np.log(2.0))
+                limit = min(error * t.ppf(1 - level / pairs, freedom), np.log(1.75))
             same[a, b] = same[b, a] = mean <= limit
     return same
 
