@@ -22,8 +22,8 @@ from types import TracebackType
 HERE = Path(__file__).parent
 MARK = "answer: "
 """What tells an answer from whatever else a process prints."""
-HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""srfca asks torch for huge pages; so that it has no advantage by it, all contestants have them."""
+ENVIRONMENT = {"THP_MEM_ALLOC_ENABLE": "1", "GOMP_SPINCOUNT": "2000"}
+"""What srfca sets for itself; so that it has no advantage by it, all contestants have it."""
 
 
 class Orders:
@@ -71,7 +71,7 @@ class Server:
     def __enter__(self) -> Server:
         self._process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            cwd=HERE, env={**HUGE_PAGES, **os.environ, **self.env},
+            cwd=HERE, env={**ENVIRONMENT, **os.environ, **self.env},
         )  # fmt: skip
         try:
             self.names = self._hear()["ready"]

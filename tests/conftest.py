@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("srfca", deadline=None)
+settings.register_profile("srfca", deadline=None, max_examples=50)
 settings.load_profile("srfca")
 
 UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"

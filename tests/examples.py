@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from srfca.data import ClientData
+from srfca.data import ClientData, rotated_digits
 
 
 def classification(
@@ -108,6 +108,28 @@ def cumulative_batch_norm() -> nn.Module:
 
 def dropped_out() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def permuted_digits_of_unequal_scale(clients: int = 16) -> ClientData:
+    """Two groups of clients whose labels differ; each client's images have a brightness of its own.
+
+    A BatchNorm's buffers then vary by the brightness, far more than the weights by the group.
+    """
+    made = rotated_digits(clients=clients, rotations=1)
+    order = torch.randperm(clients, generator=torch.Generator().manual_seed(0))
+    gains = torch.linspace(2.0, 40.0, clients)[order]
+    parts = [
+        (gain * x, y if c % 2 else 9 - y)
+        for c, gain in enumerate(gains)
+        for x, y in [made.train.of(c)]
+    ]
+    return ClientData.of(parts, truth=np.arange(clients) % 2)
+
+
+def batch_normed_mlp() -> nn.Module:
+    """64 inputs, ten classes."""
+    layers = nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 def doubled(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:

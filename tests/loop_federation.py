@@ -54,6 +54,9 @@ class LoopFederation:
     def splits(self) -> Sequence[Split]:
         return tuple(self.samples)
 
+    def fingerprint(self) -> str:
+        return ""
+
     def initial(self, seed: int) -> Tensor:
         return self.layout.row(self._fresh(seed))
 

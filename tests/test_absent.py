@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
+from scipy.stats import t as student
 from torch import Tensor
 
 from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work
@@ -31,7 +34,14 @@ from srfca.methods import (
 )
 from srfca.methods.held_out import interchangeable
 from srfca.methods.result import models_of_clients, reach
-from srfca.methods.rounds import aggregate_clusters, check_finite, least, plain_mean
+from srfca.methods.rounds import (
+    aggregate_clusters,
+    check_finite,
+    cluster_round,
+    least,
+    plain_mean,
+    trained_models,
+)
 from srfca.methods.run import Run
 from srfca.methods.starts import distant_models, drawn_models
 from srfca.models import linear
@@ -125,6 +135,7 @@ OTHERS: dict[str, Method] = {
     "Hierarchical": Hierarchical(k=2, global_rounds=1, work=WORK),
     "HypCluster": HypCluster(k=2, work=WORK),
     "IFCA": IFCA(k=2, start="clients", work=WORK),
+    "HypCluster, drawn": HypCluster(k=2, centres="drawn", work=WORK),
     "IFCA, distant": IFCA(k=2, start="distant", work=WORK),
     "one-shot k-means": OneShotKMeans(k=2, work=WORK),
     "PACFL": PACFL(k=2, rank=2, work=WORK),
@@ -161,6 +172,18 @@ def test_who_is_silent_when_clusters_are_made_is_placed_as_a_newcomer(name: str)
     assert found.labels[[1, 6]].tolist() == again.labels.tolist()
 
 
+@pytest.mark.parametrize("name", ["FedGroup", "FeSEM", "Hierarchical", "one-shot k-means", "PACFL"])
+def test_clusters_are_not_made_of_too_few(name: str) -> None:
+    gone = {question: list(range(1, M)) for question in range(4)}
+    with pytest.raises(InputError, match="only 1 clients answer, where 2 or more are wanted"):
+        OTHERS[name].fit(Dropping(gone), seed=0)
+
+
+def test_a_model_that_nobody_sent_is_not_counted() -> None:
+    result = Global(work=replace(WORK, steps=5)).fit(Dropping({0: [1, 4, 6]}))
+    assert (result.budget.models_up, result.budget.models_down) == (M - 3, M)
+
+
 def test_a_start_takes_other_clients_for_those_that_are_silent() -> None:
     whole = Run(Dropping({}), 0)
     _, order = drawn_models(whole, 4, WORK, 5, "start")
@@ -184,6 +207,22 @@ def test_a_round_goes_on_without_a_client_and_a_cluster_without_any() -> None:
     found = aggregate_clusters(federation, lossy, np.arange(M), labels, before, plain_mean)
     assert torch.equal(found[0], before[0])
     assert torch.equal(found[1], rows[[2, 4, 5, 6, 7]].mean(0))
+
+
+def test_what_clusters_share_is_of_all_who_answer() -> None:
+    """Nobody answers in the first cluster; the first half of a row is common to all."""
+    before, labels = torch.arange(10.0).view(2, 5), np.array([0, 0, 1, 1, 1, 1, 1, 1])
+    common = torch.tensor([True, True, False, False, False])
+    everybody = Dropping({}).fit(before[labels], range(M), WORK, KEY)
+    federation = Dropping({0: [0, 1, 3]})
+    found = cluster_round(
+        federation, before, np.arange(M), labels,
+        trained_models(federation, WORK), plain_mean, KEY, common=common,
+    )  # fmt: skip
+    heard = everybody[[2, 4, 5, 6, 7]].mean(0)
+    assert torch.equal(found[:, :2], heard[:2].expand(2, -1))
+    assert torch.equal(found[0, 2:], before[0, 2:])
+    assert torch.equal(found[1, 2:], heard[2:])
 
 
 def test_what_diverges_is_told_from_what_is_absent() -> None:
@@ -316,7 +355,9 @@ def test_small_pieces() -> None:
     limits = reach(Dropping({0: [0, 2, 4, 6]}), torch.zeros(2, 5), Partition([0, 1] * 4))
     assert limits is not None
     assert limits[0] == torch.inf
-    assert limits[1].isfinite()
+    own = Dropping({}).losses(torch.zeros(2, 5), [1, 3, 5, 7], "validation")[1].double().numpy()
+    farthest = student.ppf(norm.cdf(4.0), 3) * own.std(ddof=1) * np.sqrt(1 + 1 / 4)
+    assert np.isclose(float(limits[1]), own.mean() + farthest)
 
 
 def test_where_nobody_is_alike_who_is_absent_has_no_cluster() -> None:

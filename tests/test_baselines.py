@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from srfca import ClientData, Global, Local, Partition, Simulation, Work, methods
+from srfca import ClientData, Global, Local, Partition, Result, Simulation, Work, methods
 from srfca.errors import InputError
 from srfca.experiments.config import METHODS
 from srfca.federation.base import Mixture, Sample, Scores, Split
@@ -215,7 +216,9 @@ class Blind:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_can_be_fine_tuned_without_a_look_at_test_data(name: str) -> None:
+def test_every_method_can_be_fine_tuned_without_a_look_at_test_data_and_saved(
+    name: str, tmp_path: Path
+) -> None:
     clients = classes()
     told: dict[str, Any] = {"truth": clients.data.truth} if name == "oracle" else {}
     told |= {"k": 2} if hasattr(getattr(methods, METHODS[name]), "k") else {}
@@ -233,6 +236,10 @@ def test_every_method_can_be_fine_tuned_without_a_look_at_test_data(name: str) -
     assert [taken > 0 for taken in stage.notes["steps"]] == changed
     assert stage.budget.local_steps == 6 * 20
     assert stage.budget.models_up == 0, "what is fine-tuned stays with the clients"
+    again = Result.load(result.save(tmp_path))
+    assert torch.equal(again.client_models, result.client_models)
+    assert again.tuned is not None
+    assert torch.equal(again.tuned, result.tuned)
 
 
 def test_a_client_that_fine_tuning_would_hurt_keeps_its_model() -> None:
@@ -310,8 +317,12 @@ def test_fine_tuning_has_a_rate_of_its_own() -> None:
 
 
 def test_fine_tuning_needs_validation_data() -> None:
+    class Untouched(Blind):
+        def fit(self, *args: Any) -> Tensor:
+            raise AssertionError("it is refused before anybody trains")
+
     with pytest.raises(InputError, match="personal_steps needs held-out data"):
-        Global(work=WORK, personal_steps=5).fit(federation())
+        Global(work=WORK, personal_steps=5).fit(Untouched(federation()))
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,11 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     expected, found = (Result.load(tmp_path / name) for name in ("whole", "parts"))
     assert torch.equal(found.models, expected.models)
     assert found.labels.tolist() == expected.labels.tolist()
+    assert found.budget == expected.budget
+    refused = srfca(*command, *parts, "--journal", "--method", "ifca")
+    assert refused.returncode == 2
+    assert "with other settings: choose another --out" in refused.stderr
+    assert srfca("resume", str(tmp_path / "parts")).returncode == 0
     refused = srfca(*command, "--journal")
     assert "--journal needs --out" in refused.stderr
     refused = srfca("resume", str(tmp_path / "whole"))

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from srfca import Partition, Result, methods
+from srfca import Local, Partition, Result, methods
 from srfca.cli import app
 from srfca.errors import InputError
 from srfca.experiments import compare, config, custom, parallel, runner, saved
@@ -130,8 +130,10 @@ def test_an_equal_budget_is_sr_fcas(told: str) -> None:
     assert compare.budget(experiment) == 300
     chosen = ["sr-fca", "global", told]
     found = compare.tasks(experiment, chosen, k=[2], equal_budget=True)
-    steps = [experiment.set(task.settings).arguments("work")["steps"] for task in found]
+    steps = [experiment.set(task.settings).work(task.method)["steps"] for task in found]
     assert steps == [100, 300, 150]
+    (grouped,) = compare.tasks(experiment, ["fedgroup"], k=[2], equal_budget=True)
+    assert experiment.set(grouped.settings).work("fedgroup")["steps"] == 300 - 20
     spent = compare.compare(experiment, chosen[:2], equal_budget=True).rows
     assert spent[0]["local_steps"] == 200 * 8, "one REFINE was enough"
     assert spent[1]["local_steps"] == 300 * 8
@@ -179,7 +181,6 @@ def test_what_is_saved_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
         "global-seed0", "global-seed1", "local-seed0", "local-seed1",
     ]  # fmt: skip
     assert all(len(Result.load(folder).labels) == 8 for folder in folders)
-    (folders[0] / "tensors.safetensors").unlink()
     with monkeypatch.context() as patch:
         patch.setattr(runner, "run", Refuses())
         patch.setattr(runner, "federation", Refuses())
@@ -217,6 +218,19 @@ def test_a_damaged_run_is_done_again(tmp_path: Path, damage: Callable[[str], str
     assert compare.compare(small(), ["local"], out=tmp_path).reused == 1
 
 
+@pytest.mark.parametrize("name", ["tensors.safetensors", "result.json"])
+def test_a_run_whose_models_are_damaged_is_done_again(tmp_path: Path, name: str) -> None:
+    compare.compare(small(), ["local"], out=tmp_path)
+    [folder] = tmp_path.iterdir()
+    for garbage in (b"nonsense", None):
+        (folder / name).unlink()
+        if garbage is not None:
+            (folder / name).write_bytes(garbage)
+        assert compare.compare(small(), ["local"], out=tmp_path).reused == 0
+        assert Result.load(folder).method == "Local"
+        assert compare.compare(small(), ["local"], out=tmp_path).reused == 1
+
+
 def test_own_data_that_changed_are_run_again(tmp_path: Path) -> None:
     def runs(**changes: Any) -> int:
         own = custom.own(npz(tmp_path / "own.npz", **changes), "linear").set(["steps=1"])
@@ -233,6 +247,16 @@ def test_a_failure_does_not_lose_the_others(tmp_path: Path) -> None:
         ("oracle", 0), ("oracle", 1),
     ]  # fmt: skip
     assert "needs the true clusters" in str(found.failures[0].why)
+
+
+def test_whatever_goes_wrong_with_a_run_is_its_own_affair(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Local, run: object) -> None:
+        raise ZeroDivisionError("of the user's own\nand more")
+
+    monkeypatch.setattr(Local, "solve", fails)
+    found = compare.compare(small(), ["local", "global"])
+    assert [row["method"] for row in found.rows] == ["global"]
+    assert [done.why for done in found.failures] == ["ZeroDivisionError: of the user's own"]
 
 
 def test_an_experiment_travels_to_another_process(tmp_path: Path) -> None:

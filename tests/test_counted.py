@@ -33,6 +33,9 @@ class Stub:
     def __init__(self) -> None:
         self.made = 100.0
 
+    def fingerprint(self) -> str:
+        return ""
+
     def initial(self, seed: int) -> Tensor:
         return torch.zeros(WIDTH, dtype=torch.float64)
 

@@ -423,6 +423,21 @@ def test_a_network_of_the_users_own(tmp_path: Path) -> None:
     assert saved["data"] == {"name": "sensors.npz"}
 
 
+def test_a_change_anywhere_in_a_network_of_the_users_own_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "wide").mkdir()
+    (tmp_path / "wide" / "__init__.py").write_text("from wide.net import network")
+    net = tmp_path / "wide" / "net.py"
+    three_groups(tmp_path)
+    arguments = ("--data", "sensors.npz", "--model", "wide:network", "--methods", "local", "--json")
+    found = []
+    for width in (4, 4, 8):
+        net.write_text(MODULE.replace("16", str(width)))
+        done = srfca("compare", *arguments, "--set", "steps=1", "--out", "out", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found.append(len(list((tmp_path / "out").iterdir())))
+    assert found == [1, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

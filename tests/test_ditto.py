@@ -9,7 +9,9 @@ import torch
 from srfca import ClientData, Global, Local, Result, Simulation, Work
 from srfca.errors import InputError
 from srfca.methods import Ditto
+from srfca.methods.rounds import everybody, participants
 from srfca.models import linear
+from srfca.random import Key
 from tests import examples
 from tests.loop_federation import LoopFederation
 
@@ -116,11 +118,23 @@ def test_w_is_that_of_fedavg() -> None:
     )
 
 
-def test_who_does_not_take_part_keeps_its_model() -> None:
+def test_a_clients_own_model_begins_with_the_w_that_it_first_receives() -> None:
     federation = Simulation(similar(), linear(10, bias=False))
-    once = Work(steps=2, local_steps=2, batch_size=None, lr=0.05)
-    result = Ditto(work=once, participation=0.25).fit(federation)
-    assert int((result.client_models != 0).any(1).sum()) == 3
+    twice = Work(steps=4, local_steps=2, batch_size=None, lr=0.05)
+    result = Ditto(work=twice, participation=0.25).fit(federation)
+    who = [
+        participants(federation, everybody(federation), 0.25, Key(0, "ditto", r)) for r in (0, 1)
+    ]
+    first = Ditto(work=replace(twice, steps=2), participation=0.25).fit(federation)
+    never = sorted(set(range(12)) - set(who[0]) - set(who[1]))
+    assert torch.equal(result.client_models[never], result.models.expand(len(never), -1))
+    only_first = sorted(set(who[0]) - set(who[1]))
+    assert torch.equal(result.client_models[only_first], first.client_models[only_first])
+    later = sorted(set(who[1]) - set(who[0]))
+    pulled = replace(twice, prox=0.1)
+    start = first.models.expand(len(later), -1)
+    expected = federation.fit(start, later, pulled, Key(0, "ditto personal", 1), anchors=start)
+    assert torch.equal(result.client_models[later], expected)
 
 
 def test_both_trainings_keep_their_optimisers_state() -> None:

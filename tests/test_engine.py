@@ -60,6 +60,12 @@ def repeated() -> nn.Module:
     return nn.Sequential(layer, nn.ReLU(), layer)
 
 
+def tied() -> nn.Module:
+    first, last = nn.Linear(6, 6), nn.Linear(6, 6)
+    last.weight = first.weight
+    return nn.Sequential(first, nn.ReLU(), last)
+
+
 CHAINS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: nn.Linear(6, 3),
     "no bias": lambda: nn.Linear(6, 3, bias=False),
@@ -73,6 +79,7 @@ CHAINS: dict[str, Callable[[], nn.Module]] = {
 OTHERS: dict[str, Callable[[], nn.Module]] = {
     "a module of its own": Shared,
     "a layer twice": repeated,
+    "a weight twice": tied,
     "a frozen layer": frozen,
     "a hook": hooked,
     "an activation first": lambda: nn.Sequential(nn.ReLU(), nn.Linear(6, 3)),

@@ -49,6 +49,35 @@ def test_settings_reach_what_they_name() -> None:
     assert runner.method(one, "global").participation == 1.0
 
 
+def test_a_method_may_train_in_its_own_way() -> None:
+    experiment = config.load("rotated-digits").set(["oracle.lr=0.25", "oracle.steps=7"])
+    common = runner.method(experiment, "global").work
+    assert runner.method(experiment, "oracle").work == replace(common, lr=0.25, steps=7)
+    changed = experiment.set(["lr=0.125"])
+    assert runner.method(changed, "oracle").work == replace(common, lr=0.125, steps=7)
+    assert runner.method(changed, "global").work == replace(common, lr=0.125)
+    within = config.load("rotated-digits").set(["oracle.lr=0.25", "lr=0.5"])
+    assert runner.method(within, "oracle").work.lr == 0.5
+
+
+def test_where_clusters_are_known_synthetic_is_solved_by_all_who_know_them() -> None:
+    """Nobody has a rate too low to get there in the preset's steps."""
+    experiment = config.load("synthetic").set(["clients=20", "dimension=100", "inputs=100"])
+    clients = runner.federation(experiment, 3)
+    assert clients.data.truth is not None
+    for name in (
+        "sr-fca",
+        "oracle",
+        "cfl",
+        "hierarchical",
+        "fesem",
+        "one-shot-kmeans",
+        "hypcluster",
+    ):
+        found = runner.run(experiment, name, clients, seed=3)
+        assert float(found.scores.loss.mean()) < 1.5e-6, name
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

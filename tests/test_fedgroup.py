@@ -108,6 +108,13 @@ def test_finds_the_groups_of_turned_digits(pretrained: float) -> None:
     assert len(founders) == 24 * pretrained
 
 
+def test_buffers_do_not_count() -> None:
+    made = examples.permuted_digits_of_unequal_scale()
+    clients = Simulation(made, examples.batch_normed_mlp)
+    work = Work(steps=20, local_steps=5, batch_size=10, lr=0.1)
+    assert FedGroup(k=2, work=work).fit(clients).partition == made.truth
+
+
 def test_a_single_step_does_not_show_the_groups() -> None:
     """A single small batch says little of a client's data."""
     clients = Simulation(data.rotated_digits(clients=24), mlp(64, 32, 10))

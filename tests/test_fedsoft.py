@@ -162,6 +162,21 @@ def test_with_part_of_the_clients_everybody_ends_with_a_model() -> None:
     assert bool((result.scores(federation).loss < before).all())
 
 
+def test_who_is_not_drawn_sends_nothing() -> None:
+    federation = Simulation(examples.regression([20] * 20), linear(4))
+    work = Work(steps=5, local_steps=5, batch_size=10, lr=0.05)
+    spent = FedSoft(k=2, start="clients", participation=0.1, work=work).fit(federation).budget
+    assert spent.local_steps == 5 * (2 + 20)
+    assert spent.models_up <= 2 + 2
+
+
+def test_its_start_has_no_proximal_term() -> None:
+    federation = Simulation(examples.regression([20] * 6), linear(4))
+    work = Work(steps=10, local_steps=5, batch_size=10, lr=0.05)
+    plain, pulled = (FedSoft(work=replace(work, prox=p)).fit(federation) for p in (0.0, 5.0))
+    assert torch.equal(plain.models, pulled.models)
+
+
 def test_block_size_and_repetition_do_not_matter() -> None:
     method = FedSoft(k=2, work=replace(WORK, steps=15), participation=0.5)
     one = method.fit(mixed(), seed=2)

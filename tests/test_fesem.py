@@ -86,6 +86,13 @@ def test_k_means_is_that_of_the_key() -> None:
     assert not np.array_equal(again, other)
 
 
+def test_buffers_do_not_count() -> None:
+    made = examples.permuted_digits_of_unequal_scale()
+    federation = Simulation(made, examples.batch_normed_mlp)
+    work = Work(steps=60, local_steps=20, batch_size=10, lr=0.1)
+    assert FeSEM(k=2, work=work).fit(federation).partition == made.truth
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_it_finds_rotations_and_beats_one_model(seed: int) -> None:
     federation = digits(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from srfca import SRFCA, Simulation, Work
 from srfca.federation.augment import cifar
@@ -48,6 +49,25 @@ def test_fit_and_scores_are_those_of_the_cpu(case: str, work: str) -> None:
     )
     scores = gpu.scores(found, range(6)).loss
     torch.testing.assert_close(scores, cpu.scores(expected, range(6)).loss, rtol=1e-6, atol=1e-7)
+
+
+class ChannelsLast(nn.Module):
+    """Its input, laid out with the channels last."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the shape of ``x``."""
+        return x.contiguous(memory_format=torch.channels_last)
+
+
+def test_batch_norm_takes_channels_last_whatever_lies_before_its_buffers_in_a_row() -> None:
+    data = examples.classification([20, 20], (3, 8, 8))
+    model = nn.Sequential(
+        ChannelsLast(), nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(2304, 3)
+    )
+    fed = Simulation(data, model, device="cuda")
+    work = Work(steps=2, batch_size=4, lr=0.01)
+    rows = fed.fit(fed.initial(0).repeat(2, 1), range(2), work, Key(0, "x"))
+    assert bool(fed.scores(rows, range(2)).loss.isfinite().all())
 
 
 @pytest.mark.parametrize("options", [{}, {"aggregate": "gradients"}, {"distance": "l2"}])

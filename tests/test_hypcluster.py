@@ -98,6 +98,16 @@ def test_starts_that_are_far_apart_are_better_than_any_clients() -> None:
     assert exact == {HypCluster: 5, IFCA: 0}
 
 
+def test_a_centre_is_drawn_of_those_whose_loss_is_known() -> None:
+    inf = np.inf
+    for number in range(20):
+        key = Key(0, "centre", number)
+        assert next_centre(np.array([1.0, inf, 2.0, inf]), [0], "drawn", key) == 2
+        assert next_centre(np.array([1.0, inf, 2.0, inf]), [0], "worst", key) == 2
+        assert next_centre(np.array([1.0, inf, 2.0, inf]), [0, 2], "drawn", key) == 1
+        assert next_centre(np.zeros(3), [0], "drawn", key) == 1
+
+
 def test_gradients_are_one_full_batch_step_of_models() -> None:
     federation = regressions()
     one = Work(steps=12, local_steps=1, batch_size=None, lr=0.02)

@@ -105,6 +105,15 @@ def test_gradients_are_followed_by_the_server(server_lr: float | None, rate: flo
     assert result.budget.local_steps == 12, "one gradient of each client"
 
 
+def test_the_servers_rate_follows_the_schedule() -> None:
+    federation = regressions(validation=0)
+    start = torch.tensor([[1.0] * 5]).double()
+    work = replace(WORK, steps=4, local_steps=1, batch_size=None, schedule="linear")
+    models = IFCA(k=1, start=start, work=work).fit(federation)
+    gradients = IFCA(k=1, start=start, average="gradients", work=work).fit(federation)
+    torch.testing.assert_close(gradients.models, models.models, rtol=1e-9, atol=1e-9)
+
+
 def optima(federation: Simulation) -> Tensor:
     """The least squares solution of each true cluster: ``[k, 5]``."""
     truth, clients = federation.data.truth, samples(federation.data)

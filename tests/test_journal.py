@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def same(a: Result, b: Result) -> None:
     assert [stage.labels for stage in a.history] == [stage.labels for stage in b.history]
     assert [stage.loss for stage in a.history] == [stage.loss for stage in b.history]
     assert [stage.notes for stage in a.history] == [stage.notes for stage in b.history]
+    assert [stage.budget for stage in a.history] == [stage.budget for stage in b.history]
 
 
 METHODS: list[Method] = [
@@ -113,6 +115,11 @@ def test_the_journal_of_another_run_is_refused(tmp_path: Path) -> None:
         Global(work=WORK).fit(Mortal(10**9), seed=1, journal=tmp_path)
     with pytest.raises(InputError, match="another run: its parameters"):
         Global(work=WORK, weighted=False).fit(Mortal(10**9), seed=0, journal=tmp_path)
+    for data in (examples.regression([20] * 6, clusters=2, seed=1), replace(DATA, truth=None)):
+        with pytest.raises(InputError, match="another run: its data"):
+            Global(work=WORK).fit(Simulation(data, linear(4)), seed=0, journal=tmp_path)
+    with pytest.raises(InputError, match="another run: its data"):
+        Global(work=WORK).fit(Simulation(DATA, linear(4), validation=0.2), 0, journal=tmp_path)
     about = json.loads((tmp_path / "journal.json").read_text())
     journal = Journal(tmp_path / "new", {k: v for k, v in about.items() if k != "format"})
     journal.write(Entry("something else", {}))

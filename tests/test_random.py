@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from srfca import random
 from srfca.random import Key, batches, bits, client_words, integers, streams
 
 
@@ -60,6 +63,26 @@ def test_batches_are_epochs_without_repetition(
         for start in range(0, steps, per_epoch):
             epoch = taken[start : start + per_epoch].flatten()
             assert len(epoch.unique()) == len(epoch)
+
+
+def test_a_large_client_beside_small_ones_takes_its_own_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = torch.tensor([20000, *[60] * 9, 50, 7])
+    key, words = Key(0, "x"), client_words([str(c) for c in range(len(sizes))])
+    room, shuffles = [], random._shuffles
+
+    def measured(streams: Tensor, sizes: Tensor, epochs: int) -> Tensor:
+        found = shuffles(streams, sizes, epochs)
+        room.append(found.numel())
+        return found
+
+    monkeypatch.setattr(random, "_shuffles", measured)
+    together = batches(streams(key, words), sizes, 50, 250)
+    assert sum(room) <= 4 * together.numel()
+    for c in range(len(sizes)):
+        alone = batches(streams(key, words[c : c + 1]), sizes[c : c + 1], 50, 250)
+        assert torch.equal(together[c], alone[0])
 
 
 def test_shuffles_look_uniform() -> None:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 from srfca.data import ClientData
 from srfca.errors import InputError
@@ -246,6 +247,98 @@ def test_batch_norm_is_seen() -> None:
     assert not pair("cnn", None)[0].traits.mixes_samples
 
 
+class ZeroHead(nn.Module):
+    """Dropout that does not show in the outputs of its start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.last(functional.dropout(self.first(x), 0.5, self.training)))
+
+
+def test_dropout_is_seen_where_it_does_not_show() -> None:
+    simulation = Simulation(examples.classification(UNEQUAL), ZeroHead)
+    assert simulation.traits.random
+    starts = simulation.initial(0).repeat(6, 1)
+    one, other = (simulation.fit(starts, range(6), WORKS["sgd"], Key(0, "x")) for _ in range(2))
+    assert torch.equal(one, other)
+    with pytest.raises(InputError, match="draws random numbers"):
+        simulation.gradients(starts, range(6))
+
+
+class Centred(nn.Module):
+    """In training, its inputs less the mean of the batch: samples mix, and there are no buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.layer(x - x.mean(0) if self.training else x))
+
+
+def test_gradients_where_samples_mix_agree_with_the_loop() -> None:
+    data, double = examples.classification(UNEQUAL), examples.doubled(Centred)
+    simulation, loop = Simulation(data, double), LoopFederation(data, double)
+    assert simulation.traits.mixes_samples
+    starts = starts_of(loop, 6)
+    found, expected = (f.gradients(starts, range(6)) for f in (simulation, loop))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_a_module_that_mixes_samples_when_it_is_evaluated_is_refused() -> None:
+    normed = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, track_running_stats=False))
+    with pytest.raises(InputError, match="must keep running statistics"):
+        Simulation(examples.classification(UNEQUAL), normed)
+
+
+@pytest.mark.parametrize("shape", [(-1, 1), (-1,)])
+def test_a_single_logit_names_one_of_two_classes(shape: tuple[int, ...]) -> None:
+    def binary(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(
+            outputs.flatten(), targets.to(outputs.dtype), reduction="none"
+        )
+
+    made = examples.classification([40, 40])
+    parts = [(x, (x[:, 0] > 0).long()) for x, _ in (made.train.of(c) for c in range(2))]
+    net = nn.Sequential(nn.Linear(6, 1), nn.Identity() if len(shape) == 2 else Flat())
+    simulation = Simulation(ClientData.of(parts, parts), net, loss=binary)
+    row = torch.tensor([3.0, 0, 0, 0, 0, 0, 0]).repeat(2, 1)
+    assert simulation.scores(row, range(2)).accuracy.tolist() == [1.0, 1.0]  # type: ignore[union-attr]
+    assert simulation.scores(-row, range(2)).accuracy.tolist() == [0.0, 0.0]  # type: ignore[union-attr]
+
+
+class Flat(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.squeeze(1)
+
+
+def test_several_labels_of_a_sample_count_by_their_share() -> None:
+    def binary(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(
+            outputs, targets.to(outputs.dtype), reduction="none"
+        ).mean(1)
+
+    x = torch.randn(12, 4)
+    parts = [(x, (x > 0).long())]
+    simulation = Simulation(ClientData.of(parts, parts), nn.Linear(4, 4, bias=False), loss=binary)
+    row = torch.eye(4)
+    assert simulation.scores(row.flatten().unsqueeze(0), [0]).accuracy == 1.0
+    row[0, 0] = -1.0
+    assert simulation.scores(row.flatten().unsqueeze(0), [0]).accuracy == 0.75
+
+
+def test_a_factory_may_return_the_same_module_every_time() -> None:
+    net = nn.Linear(6, 3)
+    before = net.weight.detach().clone()
+    simulation = Simulation(examples.classification(UNEQUAL), lambda: net)
+    simulation.module(torch.zeros_like(simulation.initial(0)))
+    assert torch.equal(net.weight, before)
+
+
 def test_gradients_refuse_batch_norm() -> None:
     simulation, loop = pair("batch norm", None)
     with pytest.raises(InputError, match="buffers"):
@@ -310,6 +403,13 @@ def test_bad_input_is_named() -> None:
         Simulation(data, mlp(6, 3), validation=1.0)
     with pytest.raises(InputError, match="one value for each"):
         Simulation(data, mlp(6, 3), loss=lambda outputs, targets: outputs.mean())
+
+    class TwoInputs(nn.Linear):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x * mask)
+
+    with pytest.raises(InputError, match=r"does not take samples.*TypeError"):
+        Simulation(data, TwoInputs(6, 3))
     with pytest.raises(InputError, match="no parameters"):
         Simulation(data, nn.Flatten())
     simulation = Simulation(data, mlp(6, 3))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ def test_a_folder_keeps_one_search(tmp_path: Path) -> None:
     for experiment, seeds in ((digits("steps=11"), 1), (digits(), 2)):
         with pytest.raises(InputError, match="of another experiment or of other settings"):
             tune(experiment, trials=2, seeds=seeds, out=tmp_path)
+    with pytest.raises(InputError, match="of another experiment or of other settings"):
+        tune(replace(digits(), fingerprint="other data of the same name"), trials=2, out=tmp_path)
     (tmp_path / "journal.log").write_text("{}\nnonsense\n")
     with pytest.raises(InputError, match=r"journal.log: is not the journal of a search"):
         tune(digits(), trials=2, out=tmp_path)

@@ -64,16 +64,33 @@ def batches(streams: Tensor, sizes: Tensor, batch: int, steps: int) -> Tensor:
     """
     place = torch.arange(batch, device=sizes.device)
     whole = torch.minimum(place, sizes.unsqueeze(-1) - 1).unsqueeze(1)  # [c, 1, batch]
-    if bool((sizes <= batch).all()):
+    octaves = torch.where(sizes > batch, sizes.double().log2().floor(), 0)
+    kinds = octaves.unique().tolist()
+    if kinds == [0]:
         return whole.expand(-1, steps, -1)
-    per_epoch = (sizes // batch).clamp(min=1)
+    if len(kinds) == 1:
+        return _drawn(streams, sizes, batch, steps)
+    found = whole.repeat(1, steps, 1)
+    for kind in kinds:
+        if kind > 0:
+            some = (octaves == kind).nonzero().squeeze(1)
+            found[some] = _drawn(streams[some], sizes[some], batch, steps)
+    return found
+
+
+def _drawn(streams: Tensor, sizes: Tensor, batch: int, steps: int) -> Tensor:
+    """Batches of clients that all have more samples: ``[c, steps, batch]``.
+
+    It takes the room of the largest client's epoch for as many epochs as the smallest one has.
+    """
     step = torch.arange(steps, device=sizes.device)
-    epoch = step // per_epoch.unsqueeze(-1)  # [c, steps]
+    per_epoch = (sizes // batch).unsqueeze(-1)
+    epoch = step // per_epoch  # [c, steps]
     order = _shuffles(streams, sizes, epochs=int(epoch.max()) + 1)  # [c, epochs, n]
-    at = (step % per_epoch.unsqueeze(-1)).unsqueeze(-1) * batch + place  # [c, steps, batch]
-    at = torch.minimum(at, sizes.view(-1, 1, 1) - 1) + epoch.unsqueeze(-1) * order.shape[-1]
-    drawn = order.flatten(1).gather(1, at.flatten(1)).view(at.shape)
-    return torch.where((sizes <= batch).view(-1, 1, 1), whole, drawn)
+    place = torch.arange(batch, device=sizes.device)
+    at = (step % per_epoch).unsqueeze(-1) * batch + place  # [c, steps, batch]
+    at = at + epoch.unsqueeze(-1) * order.shape[-1]
+    return order.flatten(1).gather(1, at.flatten(1)).view(at.shape)
 
 
 def _shuffles(streams: Tensor, sizes: Tensor, epochs: int) -> Tensor:

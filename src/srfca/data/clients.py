@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -113,6 +114,17 @@ class ClientData:
         train, test = (None if part is None else {name: part.of(client)} for part in of.values())
         assert train is not None
         return ClientData.of(train, test)
+
+    def fingerprint(self) -> str:
+        """A digest of all that the clients hold."""
+        digest = sha256(repr(self.clients).encode())
+        for part in [self.train, *([] if self.test is None else [self.test])]:
+            for tensor in (part.x, part.y, part.sizes):
+                digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+                digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if self.truth is not None:
+            digest.update(self.truth.labels.tobytes())
+        return digest.hexdigest()
 
     def __repr__(self) -> str:
         low, high = int(self.train.sizes.min()), int(self.train.sizes.max())

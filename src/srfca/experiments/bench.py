@@ -70,6 +70,8 @@ class Bench:
                 saved.save(outcome, experiment, self.out / self._name(task))
         except InputError as error:
             return Done(task, why=str(error))
+        except Exception as error:  # of the user's own model or loss, say: the others go on
+            return Done(task, why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return Done(task, outcome.row())
 
     def clients(self, seed: int, monitor: Monitor | None) -> Simulation:

@@ -69,7 +69,7 @@ def tasks(
         for number in _numbers(experiment, name, k) if name in told else (None,):
             settings: tuple[str, ...] = () if number is None else (f"{name}.k={number}",)
             if equal_budget:
-                settings += (f"work.steps={_equal_steps(experiment.set(settings), name)}",)
+                settings += (f"{name}.steps={_equal_steps(experiment.set(settings), name)}",)
             runner.method(experiment.set(settings), name)
             variants.append(Task(name, 0, number, settings))
     return [replace(variant, seed=seed) for seed, variant in product(seeds, variants)]
@@ -150,6 +150,13 @@ def _numbers(experiment: Experiment, name: str, k: Sequence[int] | None) -> Sequ
 
 
 def _equal_steps(experiment: Experiment, name: str) -> int:
-    """The steps of a training for which a method spends what SR-FCA does."""
-    trainings: float = runner.method(experiment, name).trainings
-    return max(1, round(budget(experiment) / trainings))
+    """The steps of a training for which a method spends what SR-FCA does.
+
+    It takes several looks where a part does not grow with them, such as FedGroup's pretraining.
+    """
+    wanted = budget(experiment)
+    steps = round(wanted)
+    for _ in range(20):
+        learner = runner.method(experiment.set([f"{name}.steps={steps}"]), name)
+        steps = max(1, round(wanted / learner.trainings))
+    return steps

@@ -79,7 +79,9 @@ class Experiment:
     def set(self, assignments: Iterable[str]) -> Experiment:
         """The same with each ``key=value`` applied in turn.
 
-        A bare key is set in every section that knows it, ``section.key`` in that one alone.
+        A bare key is set in every section that knows it, ``section.key`` in that one alone. A
+        method's section may also say how it trains (``oracle.lr``), in the place of ``work``; a
+        bare key changes that where it has been said.
         """
         sections = {name: dict(section) for name, section in self.sections.items()}
         for assignment in assignments:
@@ -87,7 +89,12 @@ class Experiment:
             require(bool(equals), f"--set takes key=value, not {assignment!r}")
             section, _, name = key.strip().rpartition(".")
             known = {part: self.annotations(part) for part in (*SHARED, *METHODS)}
-            homes = [part for part in known if name in known[part] and section in ("", part)]
+            homes = [
+                part
+                for part in known
+                if name in known[part]
+                and (section == part if section else _at_home(name, part, sections[part]))
+            ]
             if not homes:
                 raise _unknown_key(key.strip(), known)
             for home in homes:
@@ -100,17 +107,32 @@ class Experiment:
 
     def arguments(self, section: str) -> dict[str, Any]:
         """The arguments of a section, without the name of what it configures."""
-        return {key: value for key, value in self.sections[section].items() if key != "name"}
+        known = _of_method(section) if section in METHODS else None
+        return {
+            key: value
+            for key, value in self.sections[section].items()
+            if key != "name" and (known is None or key in known)
+        }
+
+    def work(self, method: str) -> dict[str, Any]:
+        """How a method trains: the arguments of ``work``, and what its own section says of it."""
+        own = self.sections[method].items()
+        return self.arguments("work") | {k: v for k, v in own if k not in _of_method(method)}
 
     def annotations(self, section: str) -> Mapping[str, Any]:
         """The keys of a section with their types: the parameters of what it configures."""
         if section in METHODS:
-            return _of_method(section)
+            return {**_annotations(self.callable("work")), **_of_method(section)}
         known = _annotations(self.callable(section))
         if section == "federation":
             known = {key: kind for key, kind in known.items() if key not in ("data", "model")}
             known |= {"warm_start": int, "warm_lr": float}
         return known
+
+
+def _at_home(key: str, section: str, said: Mapping[str, Any]) -> bool:
+    """Whether a key is a section's own, or has been said there in the place of ``work``."""
+    return section not in METHODS or key in _of_method(section) or key in said
 
 
 def _annotations(configured: Callable[..., Any]) -> dict[str, Any]:

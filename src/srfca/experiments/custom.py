@@ -60,19 +60,28 @@ def own(path: str | Path, model: str = "mlp") -> Experiment:
 
 
 def fingerprint(clients: ClientData, model: str) -> str:
-    """A digest of what the clients hold, and of the file that a model of the user's own is in."""
-    digest = sha256(repr(clients.clients).encode())
-    parts = [clients.train, *([] if clients.test is None else [clients.test])]
-    for part in parts:
-        for tensor in (part.x, part.y, part.sizes):
-            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().data)
-    if clients.truth is not None:
-        digest.update(clients.truth.labels.tobytes())
-    file = getattr(sys.modules.get(model.partition(":")[0]), "__file__", None)
-    if ":" in model and file is not None:
-        digest.update(Path(file).read_bytes())
+    """A digest of what the clients hold, and of the code that makes a model of the user's own."""
+    digest = sha256(clients.fingerprint().encode())
+    if ":" in model:
+        for file in sorted(sources(model)):
+            digest.update(Path(file).read_bytes())
     return digest.hexdigest()
+
+
+def sources(model: str) -> set[str]:
+    """The files of the package, or module, of ``MODULE:FACTORY``, and of its layers' classes."""
+    name, _, attribute = model.partition(":")
+    package = name.partition(".")[0]
+    beside = {
+        found.__name__: found
+        for found in list(sys.modules.values())
+        if getattr(found, "__name__", "").partition(".")[0] == package
+    }
+    made: nn.Module = getattr(sys.modules[name], attribute)()
+    layers = {type(part).__module__: sys.modules[type(part).__module__] for part in made.modules()}
+    ours = {where: found for where, found in layers.items() if where.partition(".")[0] != "torch"}
+    files = [getattr(found, "__file__", None) for found in (beside | ours).values()]
+    return {file for file in files if file is not None and Path(file).is_file()}
 
 
 def model_sizes(kind: Any, name: str, clients: ClientData) -> dict[str, Any]:

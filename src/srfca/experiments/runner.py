@@ -130,8 +130,8 @@ def federation(
     clients = Simulation(data, model, **arguments)
     if not steps:
         return clients
-    settings = [f"work.steps={steps}", "global.personal_steps=0"]
-    settings += [] if rate is None else [f"work.lr={rate}"]
+    settings = [f"global.steps={steps}", "global.personal_steps=0"]
+    settings += [] if rate is None else [f"global.lr={rate}"]
     pretraining = method(experiment.set(settings), "global")
     start = pretraining.fit(clients, seed=seed, monitor=monitor).models[0]
     return Simulation(data, clients.module(start), **arguments)
@@ -146,7 +146,7 @@ def method(experiment: Experiment, name: str, truth: Partition | None = None) ->
     told: dict[str, Any] = {"truth": truth} if "truth" in signature(make).parameters else {}
     if takes_k(name) and experiment.clusters.isdigit():
         told["k"] = int(experiment.clusters)
-    work = Work(**experiment.arguments("work"))
+    work = Work(**experiment.work(name))
     return make(**told | experiment.arguments(name), work=work)
 
 

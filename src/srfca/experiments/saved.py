@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
-from srfca.errors import InputError
+from srfca.errors import InputError, require
 from srfca.experiments.config import SHARED, Experiment
 from srfca.experiments.runner import Outcome, Row
 from srfca.files import replace_file
+from srfca.methods.result import undamaged
 
 RUN, COMMAND = "run.json", "command.json"
 ABOUT = ("settings", "srfca", "run_digest", "figures_digest")
@@ -56,26 +57,39 @@ def read(folder: Path, expected: str) -> Row | None:
     try:
         row: Row = json.loads((folder / RUN).read_bytes())
         _, _, run, figures = [row.pop(name) for name in ABOUT]
+        whole = undamaged(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return row if (run, figures) == (expected, _digest(row)) else None
+    return row if whole and (run, figures) == (expected, _digest(row)) else None
 
 
 def write_command(folder: Path, options: dict[str, Any]) -> None:
-    """Write down what a run was asked for, by which it can go on."""
+    """Write down what a run was asked for, by which it can go on; another run's stays."""
     text = json.dumps(options, indent=1, default=lambda path: str(path.absolute()))
+    if (folder / COMMAND).exists():
+        known, asked = read_command(folder), _with_paths(json.loads(text))
+        require(
+            known | {"as_json": None} == asked | {"as_json": None},
+            f"{folder} holds the journal of a run with other settings: choose another --out, or "
+            f"go on with that one by 'srfca resume {folder}'",
+        )
     replace_file(folder / COMMAND, f"{text}\n".encode())
 
 
 def read_command(folder: Path) -> dict[str, Any]:
     """What ``write_command`` wrote."""
     try:
-        options: dict[str, Any] = json.loads((folder / COMMAND).read_bytes())
-        paths = {name: Path(options[name]) for name in ("data", "data_dir") if options[name]}
+        options = _with_paths(json.loads((folder / COMMAND).read_bytes()))
+        require("name" in options, f"{folder / COMMAND} is damaged: it names no experiment")
     except OSError as error:
         raise InputError(f"{folder} holds no run with a journal: {error}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(f"{folder / COMMAND} is damaged: {error!r}") from error
+    return options
+
+
+def _with_paths(options: dict[str, Any]) -> dict[str, Any]:
+    paths = {name: Path(options[name]) for name in ("data", "data_dir") if options[name]}
     return options | paths
 
 

@@ -18,6 +18,7 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
+from srfca._version import __version__
 from srfca.errors import InputError, require
 from srfca.experiments import runner
 from srfca.experiments.config import Experiment
@@ -205,7 +206,8 @@ def _study(optuna: ModuleType, experiment: Experiment, seeds: int, out: Path | N
     if out is None:
         return optuna.create_study(direction="maximize")
     path = writable_folder(out) / JOURNAL
-    identity = json.dumps({"sections": experiment.sections, "seeds": seeds}, sort_keys=True)
+    about = {"sections": experiment.sections, "own": experiment.fingerprint, "seeds": seeds}
+    identity = json.dumps({**about, "srfca": __version__}, sort_keys=True)
     try:
         _mend(path)
         backend = import_module("optuna.storages.journal").JournalFileBackend(str(path))

@@ -106,7 +106,7 @@ class Mixture:
     """Models that clients share, and how much of each is in a client's data.
 
     What a client's mixture puts out is the weighted mean of the models' probabilities where the
-    targets are classes, and of their outputs elsewhere. The posterior of a model, given a sample,
+    loss is cross entropy, and of their outputs elsewhere. The posterior of a model, given a sample,
     is proportional to ``weight * exp(-loss)``.
     """
 
@@ -213,6 +213,10 @@ class Federation(Protocol):
     @property
     def wire(self) -> Wire:
         """What has gone over the wire, and who did not answer; nothing in a simulation."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Tells what the clients hold from other data, as far as that is known here."""
         ...
 
     def initial(self, seed: int) -> Tensor:

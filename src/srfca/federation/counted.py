@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 
@@ -36,7 +36,7 @@ class Budget:
     """What something has cost the clients, all of them together."""
 
     local_steps: int = 0
-    """Optimiser steps, or whole gradients, each of one client."""
+    """Optimiser steps, or whole gradients, that clients were asked for."""
     models_down: int = 0
     """Models sent to clients; not those that a client has already."""
     models_up: int = 0
@@ -86,6 +86,16 @@ evaluations=4)
             yield
         finally:
             self._private = before
+
+    def state(self) -> dict[str, Tensor]:
+        """What has been counted, and what the clients have, so that counting can go on later."""
+        spent = torch.tensor(astuple(self.spent))
+        return {"spent": spent, "has": torch.tensor(self._has), "next": torch.tensor(self._next)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a ``state``."""
+        self.spent = Budget(*state["spent"].tolist())
+        self._has, self._next = (state[name].numpy().copy() for name in ("has", "next"))
 
     def fit(
         self,
@@ -174,10 +184,12 @@ evaluations=4)
         self._deliver(np.asarray(clients, dtype=np.int64), _fingerprints(rows), _size(rows))
 
     def _receive(self, rows: Tensor, clients: Sequence[int]) -> None:
-        """Each client sends its row, unless it is private."""
+        """Each client sends its row, unless it is private, or does not answer."""
         self._remember(np.asarray(clients, dtype=np.int64), _fingerprints(rows))
         if not self._private:
             count = len(rows)
+            if self.wire.absences:
+                count -= int(rows.isnan().all(1).sum())
             self.spent += Budget(models_up=count, bytes_up=count * _size(rows))
 
     def _deliver(self, who: NDArray[np.int64], prints: NDArray[np.int64], size: int) -> None:

@@ -150,13 +150,17 @@ def _is_chain(module: nn.Module, x: Tensor) -> bool:
     known = all(_flattens(p) or type(p) in (nn.Linear, nn.Identity, *_ACTIVATIONS) for p in parts)
     return (
         known
-        and len({id(layer) for layer in layers}) == len(layers) > 0
+        and len({id(p) for p in module.parameters()}) == sum(map(_entries, layers)) > 0
         and _alternates(kinds)
         and (x.ndim == 2 or _flattens(parts[0]))
         and x.is_floating_point()
         and all(t.requires_grad for t in module.parameters())
         and not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     )
+
+
+def _entries(layer: nn.Module) -> int:
+    return len(layer._parameters) - (layer._parameters["bias"] is None)
 
 
 def _flattens(part: nn.Module) -> bool:

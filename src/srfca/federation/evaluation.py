@@ -11,6 +11,7 @@ from torch.nn import functional
 from srfca.data.clients import Samples
 from srfca.errors import require
 from srfca.federation.base import Focus, Mixture, Scores
+from srfca.federation.loss import cross_entropy, right
 from srfca.federation.network import Network, arithmetic
 from srfca.random import batches
 
@@ -118,10 +119,10 @@ class Evaluation:
                 outputs = torch.cat([self._network.outputs(s, x.unsqueeze(0)) for s in states])
                 outputs = outputs.double()
                 weights = logs[owner[part]].T.view(len(states), -1, *[1] * (outputs.ndim - 2))
-                if samples.y.is_floating_point():
-                    mixed = (outputs * weights.exp()).sum(0)
-                else:
+                if self._network.loss is cross_entropy:
                     mixed = (outputs.log_softmax(2) + weights).logsumexp(0)
+                else:
+                    mixed = (outputs * weights.exp()).sum(0)
                 sums.index_add_(1, owner[part], self._loss_and_right(mixed, y).double())
         return _scores(sums, samples, who)
 
@@ -187,12 +188,10 @@ class Evaluation:
         return mixture.weights.to(self._device).double().log()
 
     def _loss_and_right(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, and how much of it is right, 0 if not of classes: ``[2, n]``."""
+        """The loss of each sample, and how much of it is right, NaN if not known: ``[2, n]``."""
         losses = self._network.loss(outputs, y)
-        if y.is_floating_point():
-            return torch.stack([losses, torch.zeros_like(losses)])
-        right = (outputs.argmax(1) == y).to(losses.dtype)
-        return torch.stack([losses, right.flatten(1).mean(1) if right.ndim > 1 else right])
+        share = right(outputs, y)
+        return torch.stack([losses, torch.full_like(losses, torch.nan) if share is None else share])
 
 
 def all_samples(samples: Samples, who: Tensor) -> tuple[Tensor, Tensor]:
@@ -220,5 +219,5 @@ def _slices(count: int, size: int) -> Iterator[slice]:
 def _scores(sums: Tensor, samples: Samples, who: Tensor) -> Scores:
     n = samples.sizes[who]
     loss, accuracy = sums / n
-    classes = not samples.y.is_floating_point()
+    classes = not samples.y.is_floating_point() and not bool(accuracy[n > 0].isnan().all())
     return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())

@@ -36,7 +36,7 @@ from srfca.federation.wrapped import Wrapped
 from srfca.files import replace_file, writable_folder
 from srfca.random import Key
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

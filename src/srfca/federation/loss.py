@@ -27,6 +27,32 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return errors.flatten(1).mean(1) if errors.ndim > 1 else errors
 
 
+def right(outputs: Tensor, targets: Tensor) -> Tensor | None:
+    """How much of each sample's integer targets ``[n, ...]`` the outputs name: ``[n]``.
+
+    Outputs ``[n, classes, ...]`` name the largest; one for each target, or a single one, names 1 if
+    it is positive, else 0. None where the targets are no integers, or the outputs name none.
+
+    >>> from torch import tensor
+    >>> right(tensor([[-1.0], [2.0]]), tensor([0, 0]))
+    tensor([1., 0.])
+    """
+    if targets.is_floating_point():
+        return None
+    single = outputs.ndim == targets.ndim + 1 and outputs.shape[1] == 1
+    scores = outputs.squeeze(1) if single else outputs
+    if scores.shape == targets.shape:
+        named = (scores > 0).to(targets.dtype)
+    elif outputs.ndim == targets.ndim + 1:
+        named = outputs.argmax(1)
+    else:
+        return None
+    if named.shape != targets.shape:
+        return None
+    same = (named == targets).to(outputs.dtype)
+    return same.flatten(1).mean(1) if same.ndim > 1 else same
+
+
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 

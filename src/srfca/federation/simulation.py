@@ -126,14 +126,15 @@ class Simulation:
             if part is not None
         }
         train = self._samples["train"]
-        change = augmentation_named(augment, train.x)
+        self._augment = augmentation_named(augment, train.x)
+        self._validation, self._seed = validation, seed
         self.traits = traits_of(module, self._loss, train.x, train.y)
         for part in self._samples.values():
             check_labels(module, self._loss, train.x, part.y, list(data.clients), part.sizes)
         together = self.traits.together
         self._evaluation = Evaluation(self._network, self.traits.activations, together, self.device)
         self._lanes = Lanes(
-            self._network, train, change, alone=not together, random=self.traits.random
+            self._network, train, self._augment, alone=not together, random=self.traits.random
         )
         alone = 1 if block_size is None and not together else block_size
         self._block_size = alone if self.traits.batchable else 1
@@ -184,6 +185,11 @@ class Simulation:
     @trainings.setter
     def trainings(self, kept: dict[tuple[int, str], dict[tuple[int, int], Kept]]) -> None:
         self._trainings = kept
+
+    def fingerprint(self) -> str:
+        """A digest of what the clients hold, and of how it is split, changed and scored."""
+        named = [getattr(each, "__qualname__", repr(each)) for each in (self._loss, self._augment)]
+        return f"{self.data.fingerprint()} {self._validation} {self._seed} {' '.join(named)}"
 
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
@@ -243,11 +249,17 @@ class Simulation:
             not self.traits.updates_buffers,
             "gradients do not carry this model's buffers (BatchNorm): aggregate models instead",
         )
+        require(
+            not self.traits.random,
+            "gradients of a model that draws random numbers (dropout) are others whenever they are "
+            "asked for: aggregate models instead",
+        )
         who = self._check(at, clients)
         samples = self._samples["train"]
         self._network.module.train()
         rows = torch.zeros_like(at)
-        size = self._block(len(who), int(self.sizes[who].max()))
+        mixes = self.traits.mixes_samples
+        size = 1 if mixes else self._block(len(who), int(self.sizes[who].max()))
         for block in self.sizes[who].argsort(stable=True).split(size):
             state = self._network.leaves(len(block), self.device)
             with torch.no_grad():
@@ -255,8 +267,7 @@ class Simulation:
                     state[name].copy_(part)
             total = {name: torch.zeros_like(t) for name, t in state.items()}
             share = self.sizes[who[block]].to(at.dtype).reciprocal().unsqueeze(-1)
-            whole = self.traits.mixes_samples
-            for x, y, inside in self._evaluation.padded(samples, who[block], whole):
+            for x, y, inside in self._evaluation.padded(samples, who[block], whole=mixes):
                 with arithmetic(self._network.precision):
                     self._network.gradient(state, x, y, inside * share)
                 for name in self._layout.parameters:
@@ -313,10 +324,12 @@ class Simulation:
             samples.x.is_floating_point(),
             "subspaces need inputs that are numbers, but these are integers, as those of text are",
         )
-        least = min(int(samples.sizes[who].min()), samples.x[0].numel())
+        features, fewest = samples.x[0].numel(), int(samples.sizes[who].argmin())
+        samples_of, name = int(samples.sizes[who][fewest]), self.clients[int(who[fewest])]
         require(
-            1 <= rank <= least,
-            f"rank must be from 1 to {least}, the features or the least samples, not {rank}",
+            1 <= rank <= min(features, samples_of),
+            f"rank must be from 1 to {min(features, samples_of)}, not {rank}: inputs have "
+            f"{features} features, and client {name!r} has {samples_of} samples for training",
         )
         bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in who.tolist()]
         return torch.stack(bases).to(self._layout.dtype)

@@ -49,11 +49,16 @@ def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
     tried = torch.arange(_TRIED, device=x.device) % len(x)
     x, y = x[tried], y[tried]
     layout = Layout.of(module)
-    state = {name: t[0] for name, t in layout.unstack(layout.row(module).unsqueeze(0)).items()}
+    row = layout.row(module).unsqueeze(0)
+    state = {name: t[0].clone() for name, t in layout.unstack(row).items()}
     module.train()
     before = layout.stack({name: t.unsqueeze(0) for name, t in state.items()})
     with torch.no_grad(), torch.random.fork_rng(), counters_restored(module):
+        _try_alone(module.eval(), state, x)
+        module.train()
+        drawn = _generators(x.device)
         outputs = _try(module, state, x)
+        draws = not all(map(torch.equal, drawn, _generators(x.device)))
         after = layout.stack({name: t.unsqueeze(0) for name, t in state.items()})
         again = functional_call(module, state, (x,))
         fewer = functional_call(module, state, (x[:-1],))
@@ -64,7 +69,7 @@ def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
         why_not=why_not,
         mixes_samples=_has_batch_norm(module) or not torch.allclose(outputs[:-1], fewer, rtol=1e-3),
         updates_buffers=not torch.equal(before, after),
-        random=not torch.allclose(outputs, again, rtol=1e-3),
+        random=draws or not torch.allclose(outputs, again, rtol=1e-3),
         convolves=any(_goes_alone(part) for part in module.modules()),
         activations=_activations(module, state, x[:2]),
     )
@@ -98,20 +103,41 @@ def check_labels(
 def _try(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
     try:
         outputs = functional_call(module, state, (x,))
-    except (RuntimeError, ValueError, IndexError) as error:
-        shape = tuple(x.shape[1:])
-        raise InputError(f"the model does not take samples of shape {shape}: {error}") from error
+    except Exception as error:  # whatever the user's own code does
+        shape, what = tuple(x.shape[1:]), _what(error)
+        raise InputError(f"the model does not take samples of shape {shape}: {what}") from error
     require(isinstance(outputs, Tensor), f"the model must return a tensor, not {type(outputs)}")
     return torch.as_tensor(outputs)
+
+
+def _try_alone(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> None:
+    """Refuse a module whose answer for a sample depends on the others when it is evaluated."""
+    together, fewer = (_try(module, state, some) for some in (x, x[: len(x) // 2]))
+    apart = float((together[: len(fewer)] - fewer).norm())
+    require(
+        not apart > 0.01 * float(fewer.norm()),
+        "in evaluation the model's output for a sample depends on the other samples of the batch, "
+        "so that its loss is not defined: a BatchNorm must keep running statistics",
+    )
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """Where random numbers are drawn from."""
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def _what(error: Exception) -> str:
+    return str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
 
 
 def _try_loss(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
     try:
         losses = loss(outputs, y.clamp(0, outputs.shape[1] - 1) if loss is cross_entropy else y)
-    except (RuntimeError, ValueError, IndexError) as error:
+    except Exception as error:  # whatever the user's own code does
         raise InputError(
             f"the loss does not fit the model's outputs of shape {tuple(outputs.shape[1:])} and "
-            f"targets of shape {tuple(y.shape[1:])}: {error}"
+            f"targets of shape {tuple(y.shape[1:])}: {_what(error)}"
         ) from error
     require(
         losses.shape == y.shape[:1],

@@ -40,6 +40,10 @@ class Wrapped:
         """What has gone over the wire."""
         return self.federation.wire
 
+    def fingerprint(self) -> str:
+        """Tells what the clients hold from other data."""
+        return self.federation.fingerprint()
+
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
         return self.federation.initial(seed)

@@ -124,6 +124,10 @@ class FlowerFederation:
         """Ask for losses anew: clients may have other data than before."""
         self._known.clear()
 
+    def fingerprint(self) -> str:
+        """Nothing is known here of what the clients hold."""
+        return ""
+
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
         return self._layout.row(make(self._model, seed))

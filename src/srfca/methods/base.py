@@ -129,6 +129,10 @@ class Method(ABC):
         With a ``journal``, a folder, a run that was killed goes on where it was when it is started
         again, and ends with the same models.
         """
+        require(
+            not self.personal_steps or "validation" in federation.splits,
+            "personal_steps needs held-out data, but this federation has no validation split",
+        )
         run = Run(federation, seed, monitor, self._journal(journal, federation, seed))
         answer = self.solve(run)
         limits = None
@@ -163,7 +167,8 @@ class Method(ABC):
         if folder is None:
             return None
         about = {"srfca": __version__, "method": self.name, "parameters": self.parameters()}
-        return Journal(folder, {**about, "seed": seed, "clients": list(federation.clients)})
+        of_run = {"seed": seed, "clients": list(federation.clients)}
+        return Journal(folder, {**about, **of_run, "data": federation.fingerprint()})
 
     def parameters(self) -> dict[str, Any]:
         """All parameters, as they are saved with a result."""

@@ -41,7 +41,8 @@ class Ditto(Method):
             and the more, the nearer they stay to the common model.
         aggregate: How w is made of the clients' models: ``mean``, ``trimmed_mean`` or ``median``.
         trim: beta of the trimmed mean, in [0, 1/2): at least the fraction of wrong clients.
-        participation: The fraction of the clients that take part in a round.
+        participation: The fraction of the clients that take part in a round. A client's own model
+            begins with the w it first receives; one that is never drawn has the last w.
         personal_steps: As of every method (``Method``).
         personal_lr: Rate of the clients' own models; None is that of ``work``.
         work: How clients train, both w and their own models.
@@ -72,6 +73,7 @@ class Ditto(Method):
         federation, partition = run.federation, everybody(run.federation)
         w0 = federation.initial(run.seed)
         w, v = w0.unsqueeze(0), w0.repeat(len(partition), 1)
+        drawn = torch.zeros(len(partition), 1, dtype=torch.bool, device=w0.device)
         send = trained_models(federation, self.work)
         personal = replace(self.personal, prox=self.pull)
         aggregate = aggregate_named(self.aggregate, self.trim)
@@ -83,7 +85,10 @@ class Ditto(Method):
                 received, labels = w[0], partition.labels[who]
                 w = cluster_round(federation, w, who, labels, send, aggregate, key, tick)
                 own = Key(run.seed, "ditto personal", number)
+                v = torch.where(drawn, v, received)
                 v = personal_round(federation, v, received, who, personal, own, tick)
+                drawn[who] = True
+            v = torch.where(drawn, v, w)
         run.record("DITTO", partition, v)
         return Answer(partition.labels, w, own=v)
 

@@ -53,13 +53,18 @@ class Global(Method):
 
 
 def fedavg(
-    run: Run, partition: Partition, work: Work, aggregate: Aggregate, participation: float
+    run: Run,
+    partition: Partition,
+    work: Work,
+    aggregate: Aggregate,
+    participation: float,
+    server_lr: float | None = None,
 ) -> Answer:
-    """FedAvg from w0 inside each cluster of a partition."""
+    """FedAvg from w0 inside each cluster of a partition; of gradients with a ``server_lr``."""
     starts: Tensor = run.federation.initial(run.seed).expand(partition.num_clusters, -1)
     models = federated_training(
         run, "FEDAVG", starts, partition, work, aggregate,
-        purpose="fedavg", participation=participation,
+        purpose="fedavg", participation=participation, server_lr=server_lr,
     )  # fmt: skip
     answer = Answer(partition.labels, models)
     run.record("FEDAVG", partition, answer.client_models)

@@ -25,6 +25,8 @@ from srfca.methods.rounds import (
     everybody,
     federated_training,
     participants,
+    require_answers,
+    trained_part,
     weighted_mean,
 )
 from srfca.methods.run import Run
@@ -86,13 +88,16 @@ class FedGroup(Method):
         with run.stage("COLD_START", m * self.pretrain_steps) as tick:
             updates, here = self.pretrain(federation, w0, np.arange(m), seed, tick)
             found_by = np.isin(here, founders)
+            require_answers(here[found_by], self.k)
             founding = updates[torch.tensor(found_by)]
-            found = group(founding, self.k, seed)
+            found = group(trained_part(federation, founding), self.k, seed)
             directions = torch.stack(
                 [founding[torch.tensor(found == c)].mean(0) for c in range(found.max() + 1)]
             )
             labels = np.full(m, -1)
-            labels[here] = nearest_direction(updates, directions)
+            labels[here] = nearest_direction(
+                *(trained_part(federation, rows) for rows in (updates, directions))
+            )
             labels[here[found_by]] = found
         groups = Answer.of(labels, w0 + directions)
         partition = Partition(groups.labels)
@@ -132,7 +137,10 @@ class FedGroup(Method):
         every = np.arange(len(newcomers.clients))
         updates, here = self.pretrain(newcomers, w0, every, result.seed)
         labels = np.full(len(every), -1)
-        labels[here] = nearest_direction(updates, result.models - w0)
+        moved = result.models - w0
+        labels[here] = nearest_direction(
+            *(trained_part(newcomers, rows) for rows in (updates, moved))
+        )
         return labels
 
     def _share(self, models: Tensor) -> Tensor:

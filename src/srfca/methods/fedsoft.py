@@ -14,6 +14,8 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
+from srfca.federation.base import Tick, Work
+from srfca.federation.counted import Counted
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.rounds import check_finite
 from srfca.methods.run import Run
@@ -70,9 +72,10 @@ class FedSoft(Method):
 
     def solve(self, run: Run) -> Answer:
         """Find the centres and every client's own model."""
-        federation, work = run.federation, replace(self.work, prox=self.penalty)
+        federation, alone = run.federation, replace(self.work, prox=0.0)
+        work = replace(alone, prox=self.penalty)
         m = len(federation.clients)
-        c = starting_models(run, self.k, self.start, self.work, self.work.steps, "start")[0]
+        c = starting_models(run, self.k, self.start, alone, work.steps, "start")[0]
         draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
         w: Tensor | None = None
         with run.stage("FEDSOFT", m * work.steps if draws is None else 0) as tick:
@@ -84,13 +87,13 @@ class FedSoft(Method):
                 v = aggregation_weights(u, federation.sizes)
                 if draws is not None:
                     v = selected(v, draws, key)
-                last = number == work.rounds - 1
-                who = torch.arange(m) if last else v.cpu().any(1).nonzero().flatten()
-                near = u @ c
+                drawn, near = v.cpu().any(1), u @ c
                 w = near.clone() if w is None else w
-                rows = federation.fit(w[who], who.tolist(), work, key, tick, near[who])
-                w[who] = check_finite(federation, rows, who.tolist(), "training", otherwise=w[who])
-                c = v[who].T @ w[who]
+                w = self._train(federation, w, near, drawn, work, key, tick)
+                if number == work.rounds - 1:
+                    with federation.private():
+                        w = self._train(federation, w, near, ~drawn, work, key, tick)
+                c = v[drawn].T @ w[drawn]
         assert w is not None
         labels = u.argmax(1).cpu().numpy()
         answer = Answer.of(labels, c, w)
@@ -98,6 +101,18 @@ class FedSoft(Method):
         notes = {"importance": u.tolist(), "empty": empty}
         run.record("FEDSOFT", Partition(labels), w, notes=notes)
         return answer
+
+    def _train(
+        self, federation: Counted, w: Tensor, near: Tensor, chosen: Tensor, work: Work, key: Key,
+        tick: Tick,
+    ) -> Tensor:  # fmt: skip
+        """The clients' models ``[m, P]``, of which the ``chosen`` ``[m]`` train, pulled to near."""
+        who = chosen.nonzero().flatten().tolist()
+        if not who:
+            return w
+        rows = federation.fit(w[who], who, work, key, tick, near[who])
+        rows = check_finite(federation, rows, who, "training", otherwise=w[who])
+        return w.index_copy(0, torch.tensor(who, device=w.device), rows)
 
 
 def importance(shares: Tensor, sigma: float) -> Tensor:

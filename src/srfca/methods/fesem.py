@@ -26,6 +26,8 @@ from srfca.methods.rounds import (
     everybody,
     participants,
     plain_mean,
+    require_answers,
+    trained_part,
     weighted_mean,
 )
 from srfca.methods.run import Run
@@ -78,9 +80,12 @@ class FeSEM(Method):
                 sent, here = answered(federation, rows, who, "training")
                 known[here] = True
                 if number == 0:
-                    labels[here] = k_means(sent, self.k, key)
+                    require_answers(here, self.k)
+                    labels[here] = k_means(trained_part(federation, sent), self.k, key)
                 else:
-                    nearest = expectation(sent, centres)
+                    nearest = expectation(
+                        *(trained_part(federation, each) for each in (sent, centres))
+                    )
                     changed.append(moved(labels[here], nearest))
                     labels[here] = nearest
                 centres = aggregate_clusters(federation, rows, who, labels[who], centres, aggregate)

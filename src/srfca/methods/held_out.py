@@ -33,7 +33,7 @@ def interchangeable(
     are often close to 0 and sometimes long: what counts is log(usual loss + loss). Clients whose
     losses are not known, NaN, do not count; clusters of no others are not joined.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     count = partition.num_clusters
     pairs = count * (count - 1) // 2
@@ -56,7 +56,7 @@ def interchangeable(
             if freedom > 0:
                 pooled = sum(((each - each.mean()) ** 2).sum() for each in growth) / freedom
                 error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
-                limit = min(error * t.ppf(1 - level / pairs, freedom), np.log(1.75))
+                limit = min(error * stdtrit(freedom, 1 - level / pairs), np.log(1.75))
             same[a, b] = same[b, a] = mean <= limit
     return same
 

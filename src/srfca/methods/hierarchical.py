@@ -22,6 +22,7 @@ from srfca.methods.rounds import (
     everybody,
     federated_training,
     plain_mean,
+    require_answers,
     trained_part,
     weighted_mean,
 )
@@ -96,6 +97,7 @@ class Hierarchical(Method):
             key = Key(run.seed, "hierarchical", n)
             rows = federation.fit(starts, who.tolist(), work, key, tick)
             _, here = answered(federation, rows, who, "a round")
+            require_answers(here, self.k)
             updates = trained_part(federation, rows - starts)
             distances = update_distances(run, updates, self.metric)
             cut = agglomerate(

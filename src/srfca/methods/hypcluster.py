@@ -31,7 +31,8 @@ class HypCluster(Method):
             loss.
         start_steps: How long such a client trains alone from w0; None is a quarter of the
             steps of ``work``.
-        average: What clients send: ``models`` after some local steps, or whole ``gradients``.
+        average: What clients send: ``models`` after some local steps, or whole ``gradients``, of
+            which the server takes plain steps by the rate and the schedule of ``work``.
         server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that choose, and train until the next choice.

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require, require_positive, unknown
-from srfca.federation.base import Federation, Tick, Work
+from srfca.federation.base import Federation, Work
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.result import models_of_clients
 from srfca.methods.rounds import (
     Aggregate,
-    Exchange,
     cluster_round,
     counts,
     everybody,
@@ -43,7 +42,8 @@ class IFCA(Method):
 
     Args:
         k: Number of clusters.
-        average: What clients send: ``models`` after some local steps, or whole ``gradients``.
+        average: What clients send: ``models`` after some local steps, or whole ``gradients``, of
+            which the server takes plain steps by the rate and the schedule of ``work``.
         server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         start: ``random``, k random models; ``clients``, the models of k clients drawn at random
             that train from w0 alone; ``distant``, of k clients that do badly with each other's
@@ -202,8 +202,6 @@ def alternate(
     federation = run.federation
     everyone = everybody(federation)
     rounds, exchange = schedule(federation, work, server_lr)
-    if common is not None:
-        exchange = averaging(exchange, federation, aggregate, common)
     stands = {
         "models": models,
         "labels": torch.full((len(everyone),), -1),
@@ -224,10 +222,8 @@ def alternate(
                 changed.append(moved(labels[who], chosen))
                 labels[who] = chosen
             models = cluster_round(
-                federation, models, who, labels[who], exchange, aggregate, key, tick
+                federation, models, who, labels[who], exchange, aggregate, key, tick, common
             )
-            if common is not None and len(who):
-                models = torch.where(common, models[labels[who[0]]], models)
             if (number + 1) % rounds_between == 0 and not work.keep_state:
                 run.checkpoint(
                     purpose, models=models, labels=torch.tensor(labels),
@@ -245,19 +241,6 @@ def alternate(
 def moved(before: NDArray[np.int64], after: NDArray[np.int64]) -> int:
     """How many clients are in another cluster than before; not those that were in none."""
     return int(((before >= 0) & (before != after)).sum())
-
-
-def averaging(
-    exchange: Exchange, federation: Federation, aggregate: Aggregate, common: Tensor
-) -> Exchange:
-    """The same, but with the coordinates ``common`` ``[P]`` aggregated over all clients."""
-
-    def averaged(starts: Tensor, clients: list[int], key: Key, tick: Tick) -> Tensor:
-        rows = exchange(starts, clients, key, tick)
-        sizes = federation.sizes[torch.tensor(clients, device=federation.sizes.device)]
-        return torch.where(common, aggregate(rows, sizes.to(rows.device)), rows)
-
-    return averaged
 
 
 def shared_coordinates(federation: Federation, shared: int) -> Tensor | None:

@@ -60,7 +60,7 @@ class MOCHA(Method):
         rows = multi_task(self, run, learned if self.relationship == "learned" else to_the_mean)
         alone = Partition(range(len(rows)))
         run.record("MOCHA", alone, rows)
-        return Answer(alone.labels, rows, own=rows)
+        return Answer(alone.labels, rows)
 
 
 Coupling = Callable[[Tensor], Tensor]

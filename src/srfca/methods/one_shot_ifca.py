@@ -31,7 +31,7 @@ class OneShotIFCA(Method):
         min_size: t, the least number of clients of a cluster of ONE_SHOT.
         distance: As of ``SRFCA``.
         graph: As of ``SRFCA``.
-        average: What clients send in IFCA: ``models`` after some local steps, or ``gradients``.
+        average: What clients send in IFCA: ``models`` or ``gradients``, as of ``IFCA``.
         server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of the clients that take part in a round of IFCA.

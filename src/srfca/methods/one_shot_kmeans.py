@@ -18,7 +18,15 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import heard, local_training, plain_mean, trained_part, weighted_mean
+from srfca.methods.ifca import check_average, server_rate
+from srfca.methods.rounds import (
+    heard,
+    local_training,
+    plain_mean,
+    require_answers,
+    trained_part,
+    weighted_mean,
+)
 from srfca.methods.run import Run
 from srfca.random import Key
 
@@ -30,6 +38,8 @@ class OneShotKMeans(Method):
     Args:
         k: The number of clusters.
         starts: How often k-means is begun anew; the best is kept.
+        average: What clients send in FedAvg: ``models`` or ``gradients``, as of ``IFCA``.
+        server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
         weighted: Weigh clients by their samples, else all alike.
         participation: The fraction of each cluster's clients that take part in a round.
         personal_steps: As of every method (``Method``).
@@ -41,6 +51,8 @@ class OneShotKMeans(Method):
 
     k: int = 2
     starts: int = 10
+    average: str = "models"
+    server_lr: float | None = None
     weighted: bool = True
     participation: float = 1.0
 
@@ -49,6 +61,7 @@ class OneShotKMeans(Method):
         for name in ("k", "starts"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1, not {value}")
+        check_average(self.average, self.server_lr)
         require_share(self.participation)
 
     @property
@@ -66,12 +79,14 @@ class OneShotKMeans(Method):
             w = local_training(federation, w0, self.work, key, tick)
         word = Key(run.seed, "k-means").word() % 2**32
         here = np.flatnonzero(heard(federation, w, range(m)))
+        require_answers(here, self.k)
         sent = w if len(here) == m else w[torch.tensor(here, device=w.device)]
         found = k_means(trained_part(federation, sent), self.k, self.starts, word)
         partition = found.spread(here, m)
         run.record("LOCAL", partition, w, notes={"empty": self.k - partition.num_clusters})
         aggregate = weighted_mean if self.weighted else plain_mean
-        return fedavg(run, partition, self.work, aggregate, self.participation)
+        server_lr = server_rate(self.average, self.server_lr, self.work)
+        return fedavg(run, partition, self.work, aggregate, self.participation, server_lr)
 
 
 def k_means(rows: Tensor, k: int, starts: int, word: int) -> Partition:

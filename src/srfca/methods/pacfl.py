@@ -19,7 +19,7 @@ from srfca.clustering.linkage import agglomerate, check_cut
 from srfca.errors import require, unknown
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import plain_mean, weighted_mean
+from srfca.methods.rounds import plain_mean, require_answers, weighted_mean
 from srfca.methods.run import Run
 
 ANGLES = ("smallest", "sum")
@@ -68,6 +68,7 @@ class PACFL(Method):
         with run.stage("SUBSPACES"):
             bases = federation.subspaces(range(m), self.rank)
             here = np.flatnonzero(bases.isfinite().flatten(1).all(1).cpu().numpy())
+            require_answers(here, self.k)
             angles = principal_angles(bases[torch.tensor(here, device=bases.device)])
             proximity = angles[..., 0] if self.angle == "smallest" else angles.sum(-1)
             cut = agglomerate(

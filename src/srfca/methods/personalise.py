@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require
 from srfca.federation.base import Mixture, Work
 from srfca.methods.run import Run
 from srfca.random import Key
@@ -34,10 +33,6 @@ def personalise(
     row that it would have fine-tuned.
     """
     federation = run.federation
-    require(
-        "validation" in federation.splits,
-        "personal_steps needs held-out data, but this federation has no validation split",
-    )
     every = range(len(federation.clients))
     tuning = replace(
         work, steps=steps, local_steps=-(-steps // CHECKS), schedule="constant", prox=0.0,

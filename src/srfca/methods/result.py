@@ -157,9 +157,9 @@ class Result:
     def assign(self, newcomers: Federation, clients: Sequence[int] | None = None) -> Assignment:
         """Place clients, all or some, of any federation of the same model by their loss.
 
-        A client whose loss is beyond the reach of the nearest cluster is told so by -1: the mean
-        loss of that cluster's own clients on their validation data, and 4 standard deviations. So
-        is one that does not answer.
+        A client whose loss is beyond the reach of the nearest cluster (``reach``: about 4 standard
+        deviations above what its own clients have on validation data) is told so by -1. So is one
+        that does not answer.
         """
         require(self.clustered, f"{self.method} has no clusters to assign clients to")
         models = self.models[: self.partition.num_clusters]
@@ -175,6 +175,8 @@ class Result:
             for name in ("models", *_OPTIONAL)
             if (rows := getattr(self, name)) is not None
         }
+        if self.own is self.models:
+            tensors["own"] = tensors["own"].clone()
         history = []
         for place, stage in enumerate(self.history):
             if stage.distances is not None:
@@ -244,24 +246,39 @@ class Result:
         )
 
 
+def undamaged(folder: Path) -> bool:
+    """Whether the models in a folder are those that its ``result.json`` is of."""
+    content = json.loads((folder / "result.json").read_bytes())
+    packed = (folder / "tensors.safetensors").read_bytes()
+    return bool(sha256(packed).hexdigest() == content["tensors_sha256"])
+
+
 def reach(federation: Federation, models: Tensor, partition: Partition) -> Tensor | None:
     """``[k]`` the loss beyond which a client does not belong to a cluster, from held-out data.
 
-    The mean over the cluster's clients of their loss, and ``REACH`` standard deviations. None if
-    the federation holds nothing out.
+    The mean over the cluster's clients of their loss, and ``REACH`` standard deviations of a loss.
+    Clusters may be small, so that one deviation, relative to the mean, is estimated for all of
+    them, and allowed for by the quantile of Student's t; where every client is a cluster of its own
+    there is none to add. None if the federation holds nothing out.
     """
+    from scipy.special import ndtr, stdtrit
+
     if "validation" not in federation.splits:
         return None
     models = models[: partition.num_clusters]
     losses = federation.losses(models, range(len(federation.clients)), "validation").cpu()
     of_clusters = [losses[c, torch.as_tensor(members)] for c, members in enumerate(partition)]
-    known = [own[~own.isnan()] for own in of_clusters]
-    return torch.stack(
-        [
-            own.mean() + REACH * own.std(correction=0) if len(own) else losses.new_tensor(torch.inf)
-            for own in known
-        ]
-    )
+    known = [own[~own.isnan()].double() for own in of_clusters]
+    means = torch.stack([own.mean() if len(own) else own.new_tensor(torch.inf) for own in known])
+    sizes = torch.tensor([len(own) for own in known])
+    freedom = int((sizes - 1).clamp(min=0).sum())
+    if freedom == 0:
+        return means.to(losses)
+    tiny = torch.finfo(means.dtype).tiny
+    ratios = torch.cat([own / (own.mean() + tiny) - 1 for own in known])
+    deviation = (ratios.square().sum() / freedom).sqrt() * (1 + 1 / sizes).sqrt()
+    farthest = float(stdtrit(freedom, ndtr(REACH)))
+    return (means * (1 + farthest * deviation)).to(losses)
 
 
 def in_reach(losses: Tensor, limits: Tensor | None) -> np.ndarray:

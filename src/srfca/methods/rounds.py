@@ -12,7 +12,7 @@ from torch import Tensor
 
 from srfca import aggregation
 from srfca.clustering.partition import Partition
-from srfca.errors import InputError, unknown
+from srfca.errors import InputError, require, unknown
 from srfca.federation.base import Federation, Tick, Work, silent
 from srfca.methods import store
 from srfca.methods.run import Run
@@ -61,15 +61,17 @@ def trained_models(federation: Federation, work: Work) -> Exchange:
     return exchange
 
 
-def gradient_steps(federation: Federation, lr: float) -> Exchange:
+def gradient_steps(federation: Federation, work: Work, lr: float) -> Exchange:
     """Clients send their whole gradients, which the server takes a step of ``lr`` along.
 
+    The rate follows the schedule of ``work``.
     An aggregate that moves and scales with its rows, as means, medians and trimmed means do, may be
     taken after the step as well as before.
     """
+    server = replace(work, lr=lr)
 
     def exchange(starts: Tensor, clients: list[int], key: Key, tick: Tick) -> Tensor:
-        rows = starts - lr * federation.gradients(starts, clients)
+        rows = starts - server.rate(key.round) * federation.gradients(starts, clients)
         tick(len(clients))
         return rows
 
@@ -84,7 +86,7 @@ def schedule(federation: Federation, work: Work, server_lr: float | None) -> tup
     """
     if server_lr is None:
         return work.rounds, trained_models(federation, work)
-    return work.steps, gradient_steps(federation, server_lr)
+    return work.steps, gradient_steps(federation, work, server_lr)
 
 
 def cluster_round(
@@ -96,20 +98,25 @@ def cluster_round(
     aggregate: Aggregate,
     key: Key,
     tick: Tick = silent,
+    common: Tensor | None = None,
 ) -> Tensor:
     """One round: the clients ``who`` work from the models of ``labels``, both ``[c]``: ``[k, P]``.
 
-    What the clients of a cluster send is aggregated; a cluster without clients keeps its model.
+    What the clients of a cluster send is aggregated; a cluster without clients keeps its model. The
+    coordinates ``common`` ``[P]`` are aggregated over all clients, for all clusters.
     """
     together = np.argsort(labels, kind="stable")  # a cluster's rows then need no copy
     who, labels = who[together], labels[together]
     one = len(models) == 1
     starts = models.expand(len(who), -1) if one else models[torch.tensor(labels).to(models.device)]
     rows = exchange(starts, who.tolist(), key, tick)
-    models = aggregate_clusters(federation, rows, who, labels, models, aggregate)
-    for cluster in (~torch.isfinite(models).all(1)).nonzero().flatten().tolist():
+    found = aggregate_clusters(federation, rows, who, labels, models, aggregate)
+    if common is not None:
+        of_all = aggregate_clusters(federation, rows, who, 0 * labels, models[:1], aggregate)
+        found = torch.where(common, of_all, found)
+    for cluster in (~torch.isfinite(found).all(1)).nonzero().flatten().tolist():
         raise diverged("federated training", f"cluster {cluster}")
-    return models
+    return found
 
 
 def aggregate_clusters(
@@ -289,10 +296,19 @@ def answered(
     return (rows, clients) if sent.all() else (rows[torch.tensor(sent)], clients[sent])
 
 
+def require_answers(here: NDArray[np.int64], k: int | None = None) -> None:
+    """Refuse to make k clusters, or any, if fewer clients are ``here``."""
+    wanted = 1 if k is None else k
+    require(
+        len(here) >= wanted, f"only {len(here)} clients answer, where {wanted} or more are wanted"
+    )
+
+
 def diverged(what: str, name: str, others: int = 0) -> InputError:
     """An error for a model that has become infinite or NaN."""
     more = f" and {others} more" if others else ""
     return InputError(
         f"{what} diverged for {name}{more}: "
-        "the model has become infinite or NaN; lower lr, or set clip"
+        "the model has become infinite or NaN; lower lr, or set clip "
+        "(where gradients are averaged, lower server_lr)"
     )

@@ -68,12 +68,16 @@ class Run:
         known = None if self.journal is None else self.journal.latest(training)
         if known is None:
             return begin
+        self.federation.restore(
+            {name: known[f"counted {name}"] for name in self.federation.state()}
+        )
         return {name: known[name].to(tensor.device) for name, tensor in begin.items()}
 
     def checkpoint(self, training: str, **now: Tensor) -> None:
         """Write down where a training stands."""
         if self.journal is not None:
-            self.journal.checkpoint(training, now)
+            counted = {f"counted {name}": t for name, t in self.federation.state().items()}
+            self.journal.checkpoint(training, now | counted)
 
     def record(
         self,

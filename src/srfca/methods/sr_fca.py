@@ -77,7 +77,7 @@ class SRFCA(Method):
             correlation clustering by random pivots looks at, and eight clients stand for a cluster.
         trim: beta of the trimmed mean, in [0, 1/2).
         aggregate: What clients send in TrimmedMeanGD: ``models`` after some local steps, or whole
-            ``gradients``.
+            ``gradients``, of which the server takes plain steps by the schedule of ``work``.
         server_lr: eta of the server's step when gradients are sent; None is the rate of ``work``.
         diameter: TrimmedMeanGD keeps its models in the ball of this diameter around w0, if given.
         participation: The fraction of each cluster's clients that take part in a round.

@@ -125,10 +125,13 @@ def distant_models(
 
 
 def next_centre(best: NDArray[np.float64], taken: list[int], how: str, key: Key) -> int:
-    """A client that is not taken yet, by its loss ``[m]`` under the best centre there is."""
-    weights = best.copy()
+    """A client that is not taken yet, by its loss ``[m]`` under the best centre there is.
+
+    One whose loss is not known comes last.
+    """
+    weights = np.where(np.isfinite(best), best, 0.0)
     weights[taken] = -1.0
-    if how == "worst":
+    if how == "worst" or weights.max() == 0.0:
         return int(weights.argmax())
     sums = np.cumsum(weights.clip(min=0.0))
     chance = (int(bits(torch.tensor(key.word()), 1)) & (2**53 - 1)) / 2**53

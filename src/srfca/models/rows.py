@@ -91,7 +91,7 @@ def make(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
         return deepcopy(model)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return model()
+        return deepcopy(model())  # it may return the same one every time
 
 
 def _float_state(module: nn.Module) -> dict[str, Tensor]:
