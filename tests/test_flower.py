@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, Context, Message, RecordDict
+from flwr.app import Array, Context, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work, methods, models
 from srfca.apps import new_app
 from srfca.cli import app
-from srfca.federation.base import Mixture
+from srfca.federation.base import Absence, Mixture
 from srfca.flower import FlowerFederation, client_app, server_app
 from srfca.flower.records import (
     ARRAYS,
@@ -207,6 +208,34 @@ def test_a_client_that_has_lost_its_models_is_sent_them_again() -> None:
     assert torch.allclose(found, alone.fit(rows, range(M), WORK, Key(0, "x")), atol=1e-5)
     assert not federation.wire.absences
     assert grid.log[-2 * M :] == [(p, "train.fit") for p in range(M)] * 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_client_whose_process_ends_is_asked_once_more(times: int) -> None:
+    grid = make_grid()
+    federation, alone = make(grid), simulation()
+    asked = []
+
+    def crashes(partition: int, message: Message) -> object:
+        if partition != 3:
+            return None
+        asked.append(partition)
+        crash = Error(ErrorCode.CLIENT_APP_CRASHED, "stopped responding")
+        return Message(crash, reply_to=message) if len(asked) <= times else None
+
+    grid.fault = crashes
+    rows = torch.stack([federation.initial(seed) for seed in range(M)])
+    found = federation.fit(rows, range(M), WORK, Key(0, "x"))
+    expected = alone.fit(rows, range(M), WORK, Key(0, "x"))
+    assert asked == [3, 3]
+    if times == 2:
+        expected[3] = torch.nan
+        assert federation.wire.absences == (
+            Absence("3", "fit", f"error {ErrorCode.CLIENT_APP_CRASHED}: stopped responding"),
+        )
+    else:
+        assert not federation.wire.absences
+    assert torch.allclose(found, expected, atol=1e-5, equal_nan=True)
 
 
 def silent_in(kind: str, *partitions: int) -> Callable[[int, Message], object]:
@@ -643,7 +672,11 @@ def test_who_comes_too_late_is_placed_at_the_end() -> None:
     assert lines[-1].endswith(", 0 not answered")
 
 
-def test_a_killed_server_goes_on_with_the_clients_it_had(tmp_path: Path) -> None:
+def test_a_killed_server_goes_on_with_the_clients_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, however long it takes them to say who they are."""
+    monkeypatch.setattr("srfca.flower.federation.PATIENCE", 0.0)
     expected = SR_FCA.fit(simulation(), seed=1)
     for after in (M + 3, 3 * M, 4 * M + 2):
         grid = make_grid()
@@ -668,6 +701,7 @@ def test_a_killed_server_goes_on_with_the_clients_it_had(tmp_path: Path) -> None
         assert found.clients == expected.clients
         assert found.partition == expected.partition
         assert torch.allclose(found.models, expected.models, atol=1e-5)
+        assert not any("absent" in stage.notes for stage in found.history)
 
 
 def test_a_killed_server_goes_on_without_a_client_that_has_left_since(

@@ -37,6 +37,7 @@ def simulated(method: Method, clients: int) -> Result:
 
 
 def same(found: Result, expected: Result) -> None:
+    assert not [stage.notes["absent"] for stage in found.history if "absent" in stage.notes]
     assert found.clients == expected.clients
     assert found.partition == expected.partition
     assert torch.allclose(found.models, expected.models, atol=1e-5)

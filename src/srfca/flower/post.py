@@ -5,13 +5,14 @@ Whoever answers is known by an id of its own: Flower's node ids change when a no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING, getLogger
 from time import monotonic, sleep
 
 import torch
 from flwr.app import Array, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -39,6 +40,10 @@ _SAY = 5.0
 _TRAINS = ("fit", "gradients")
 
 Shape = tuple[int, ...]
+
+
+class _AgainError(NonsenseError):
+    """No answer, for a reason that is gone if the client is asked again."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +107,21 @@ class Post:
 
     def gather(self, count: int) -> None:
         """Wait until so many clients have introduced themselves."""
-        self._wait(count, self.members)
+        self._wait(lambda: count, self.members)
 
     def regather(self, of: Collection[str], patience: float) -> None:
-        """Wait for all of some clients that were here before, or after so long for the least."""
-        end = monotonic() + patience
-        while monotonic() < end and len(self.ready(of)) < len(of):
-            self.look()
-            sleep(min(0.2, self._interval))
-        self._wait(min(self._min_clients, len(of)), of)
+        """Wait for all of some clients that were here before, or after so long for the least.
+
+        A node that has yet to say who it is may be one of them, and has its time to do so.
+        """
+        start = monotonic()
+
+        def enough() -> int:
+            patient = max(patience, self._timeout) if self._asked_who else patience
+            late = monotonic() - start >= patient
+            return min(self._min_clients, len(of)) if late else len(of)
+
+        self._wait(enough, of)
 
     def look(self) -> None:
         """Who is connected now; nodes that are new are asked who they are, and heard later."""
@@ -144,17 +155,18 @@ class Post:
 
         ``rows`` are the models by their names; a client is sent those that it lacks.
         """
-        self._wait(min(self._min_clients, len(of)), of)
+        self._wait(lambda: min(self._min_clients, len(of)), of)
         here = self.ready(asks)
         for client in sorted(set(asks) - set(here)):
             late = self._connected(client)
             self._miss(client, task, "late with an earlier answer" if late else "not connected")
         answers: dict[str, dict[str, Tensor]] = {}
-        forgot = self._round(task, {client: asks[client] for client in here}, rows, answers)
-        for client in forgot:
+        again = self._round(task, {client: asks[client] for client in here}, rows, answers)
+        for client in again:
             self._shelves.pop(client, None)
-        for client in self._round(task, {c: asks[c] for c in forgot}, rows, answers):
-            self._miss(client, task, "lacks what it was sent")
+        failed = self._round(task, {client: asks[client] for client in again}, rows, answers)
+        for client, why in failed.items():
+            self._miss(client, task, why)
         return answers
 
     def _round(
@@ -163,8 +175,8 @@ class Post:
         asks: Mapping[str, Ask],
         rows: Mapping[str, Array],
         answers: dict[str, dict[str, Tensor]],
-    ) -> list[str]:
-        """Ask each client once, and add to the answers; returns who has forgotten a model."""
+    ) -> dict[str, str]:
+        """Ask each client once, and add to the answers; who is to be asked again, and why."""
         messages = (
             self._message(task, self.members[client].node, ask, self._lacking(client, ask, rows))
             for client, ask in asks.items()
@@ -173,18 +185,17 @@ class Post:
         waiting = {message_id: client for message_id, client in sent if message_id}
         for client in sorted(set(asks) - set(waiting.values())):
             self._miss(client, task, "the message could not be sent")
-        forgot = []
+        again = {}
         end, pause = monotonic() + self._timeout, 0.02
         while waiting:
             for reply in self._pull(waiting):
                 client = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
                     answer = self._read(client, asks[client], reply)
+                except _AgainError as why:
+                    again[client] = str(why)
                 except NonsenseError as wrong:
                     self._miss(client, task, str(wrong))
-                    continue
-                if answer is None:
-                    forgot.append(client)
                 else:
                     answers[client] = answer
                     self._shelve(client, task, asks[client], answer)
@@ -196,7 +207,7 @@ class Post:
         for client in waiting.values():
             self._miss(client, task, f"no answer in {self._timeout:g} s")
         self._owed.update(waiting)
-        return forgot
+        return again
 
     def _lacking(self, client: str, ask: Ask, rows: Mapping[str, Array]) -> dict[str, Array]:
         has = self._shelves[client].names if client in self._shelves else []
@@ -231,13 +242,13 @@ class Post:
         self.wire = _more(self.wire, bytes_up=sum(sizes))
         return replies
 
-    def _read(self, client: str, ask: Ask, reply: Message) -> dict[str, Tensor] | None:
-        """The arrays that are due, checked; None if the client has forgotten a model."""
+    def _read(self, client: str, ask: Ask, reply: Message) -> dict[str, Tensor]:
+        """The arrays that are due, checked."""
         values = _values(reply)
         if values.get("client") != client:
             raise NonsenseError(f"answers as client {values.get('client')!r}")
         if "lacks" in values:
-            return None
+            raise _AgainError("lacks what it was sent")
         arrays = arrays_of(reply.content)
         if set(arrays) != set(ask.due):
             raise NonsenseError(f"sends {sorted(arrays)}, where {sorted(ask.due)} are due")
@@ -296,12 +307,12 @@ class Post:
         classes, receives = (values.get(key) is True for key in ("classes", "receives"))
         return Member(client, whole, features, classes, receives, node)
 
-    def _wait(self, count: int, of: Collection[str]) -> None:
-        """Wait until so many ``of`` the clients are connected, and say so."""
+    def _wait(self, enough: Callable[[], int], of: Collection[str]) -> None:
+        """Wait until enough ``of`` the clients are connected, and say so."""
         said, when = "", 0.0
         while True:
             self.look()
-            here = self.ready(of)
+            here, count = self.ready(of), enough()
             if len(here) >= count:
                 if said:
                     _log(INFO, "going on with %s clients", len(here))
@@ -323,7 +334,8 @@ class Post:
 def _values(reply: Message) -> Mapping[str, object]:
     if reply.has_error():
         reason = (reply.error.reason or "no reason given").strip()
-        raise NonsenseError(f"error {reply.error.code}: {reason[:500]}")
+        kind = _AgainError if reply.error.code == ErrorCode.CLIENT_APP_CRASHED else NonsenseError
+        raise kind(f"error {reply.error.code}: {reason[:500]}")
     return values_of(reply.content)
 
 
