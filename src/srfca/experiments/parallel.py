@@ -49,11 +49,10 @@ def run_parallel(bench: Bench, tasks: Sequence[Task], jobs: int, finished: Finis
         for future in as_completed(futures):
             finished(_done(future, futures[future]))
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         _end_all(set(active_children()) - before)
         raise
     finally:
-        pool.shutdown()
+        pool.shutdown(cancel_futures=True)
 
 
 def _end_all(children: Iterable[BaseProcess]) -> None:
