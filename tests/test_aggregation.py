@@ -43,6 +43,7 @@ def test_beta_that_leaves_nothing(beta: float) -> None:
 def test_decimal_fractions_are_exact() -> None:
     assert trim_count(100, 0.29) == 29, "0.29 * 100 is 28.999999999999996"
     assert [trim_count(10, 0.15), trim_count(10, 0.2), trim_count(3, 0.33)] == [1, 2, 0]
+    assert [trim_count(count, 0.4999999999) for count in (1, 2, 3, 10)] == [0, 0, 1, 4]
 
 
 @given(rows_of, st.integers(0, 3), st.floats(1e3, 1e9))

@@ -93,6 +93,31 @@ def test_a_table_with_lists_or_with_feature_columns(tmp_path: Path) -> None:
     check(made, X.reshape(-1, 3, 1))
     features = {name: X[:, i] for i, name in enumerate(["width", "x", "__index_level_0__"])}
     check(data.load(table(tmp_path / "wide.parquet", features | columns)), X[:, :2])
+    indexed = pyarrow.table(columns | {"number": np.arange(12), "width": X[:, 0]})
+    about = json.dumps({"index_columns": ["number", "client"], "columns": []})
+    path = tmp_path / "INDEXED.PARQUET"
+    parquet.write_table(indexed.replace_schema_metadata({"pandas": about}), path)
+    check(data.load(path), X[:, :1])
+
+
+def test_features_of_a_folder_are_joined_by_name(tmp_path: Path) -> None:
+    table(tmp_path / "a.parquet", {"hot": [1.0, 2.0], "wet": [5.0, 6.0], "y": [0, 1]})
+    table(tmp_path / "b.parquet", {"y": [0, 1], "wet": [7.0, 8.0], "hot": [3.0, 4.0]})
+    made = data.load(tmp_path)
+    assert made.train.x.tolist() == [[1.0, 5.0], [2.0, 6.0], [3.0, 7.0], [4.0, 8.0]]
+    table(tmp_path / "c.parquet", {"y": [0, 1], "wet": [7.0, 8.0], "cold": [3.0, 4.0]})
+    with pytest.raises(
+        InputError, match=r"c.parquet: has features wet, cold, but other .*hot, wet"
+    ):
+        data.load(tmp_path)
+
+
+def test_flat_inputs_and_targets_in_a_column(tmp_path: Path) -> None:
+    made = data.load(npz(tmp_path / "flat.npz", x=X[:, 0], y=Y[:, None]))
+    assert made.train.x.shape == (12, 1)
+    assert made.train.y.shape == (12,)
+    values = data.load(npz(tmp_path / "values.npz", y=Y[:, None].astype(float)))
+    assert values.train.y.shape == (12, 1)
 
 
 def test_a_folder_has_a_file_for_each_client(tmp_path: Path) -> None:
@@ -325,6 +350,7 @@ def test_outputs_fit_the_targets(tmp_path: Path) -> None:
 
     assert outputs(Y) == 2
     assert outputs(Y, np.full(12, 4)) == 5, "a class that is only seen in testing counts"
+    assert outputs(0 * Y) == 2, "a single output would be read as yes or no"
     assert outputs(X[:, 0]) == 1
     assert outputs(X) == 3
     for wrong in (Y - 1, Y + 30):

@@ -101,6 +101,13 @@ def test_bad_clients_are_named(
         ClientData.of(train)
 
 
+def test_names_become_strings() -> None:
+    pair = (torch.zeros(2, 3), torch.zeros(2))
+    assert ClientData.of({0: pair, 7: pair}).clients == ("0", "7")  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="two clients have the same name"):
+        ClientData.of({1: pair, "1": pair})  # type: ignore[dict-item]
+
+
 def test_bad_test_data_and_truth() -> None:
     with pytest.raises(InputError, match=r"client 'bob', test data.*the training data has \(3,\)"):
         ClientData.of({"bob": (X, Y)}, {"bob": (X[:, :2], Y)})

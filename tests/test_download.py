@@ -20,6 +20,7 @@ from srfca.data.loaders.download import Resume, get
 from srfca.data.loaders.registry import DataSet, Download
 from srfca.errors import InputError
 from tests import test_cifar10, test_mnist
+from tests.test_shakespeare import LONG
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 
@@ -155,6 +156,23 @@ def test_the_rest_of_another_file_is_thrown_away(
     part.parent.mkdir()
     part.write_bytes(old)
     assert get("shakespeare", tmp_path)[0].read_bytes() == CONTENT
+
+
+def test_without_a_hash_what_is_damaged_or_in_part_is_fetched_anew(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["text"] = whole = LONG.encode()
+    publish(
+        monkeypatch, "shakespeare", Download(f"{server.url}/text", "shakespeare/100-0.txt", None)
+    )
+    path = tmp_path / "shakespeare" / "100-0.txt"
+    path.parent.mkdir()
+    path.with_name("100-0.txt.part").write_bytes(b"of another edition")
+    path.write_bytes(whole[:2000] + bytes(1000) + whole[3000:])
+    assert get("shakespeare", tmp_path) == [path]
+    assert path.read_bytes() == whole
+    get("shakespeare", tmp_path)
+    assert server.requests == [None]
 
 
 def test_a_file_with_another_hash_is_refused(

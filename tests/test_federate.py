@@ -56,8 +56,9 @@ def test_labels_and_features() -> None:
     np.testing.assert_allclose(shift_features(2.5)(X, Y)[0], X + 2.5)
     with pytest.raises(InputError, match="each class from 0 to 2 once"):
         permute_labels([0, 0, 2])
-    with pytest.raises(InputError, match="there is a label 3"):
-        permute_labels([0, 1, 2])(X, Y)
+    for wrong, match in ((Y, "from 0 to 3"), (Y - 1, "from -1 to 2")):
+        with pytest.raises(InputError, match=f"order names classes 0 to 2, but labels are {match}"):
+            permute_labels([0, 1, 2])(X, wrong)
     with pytest.raises(InputError, match="rotate needs images"):
         rotate(90)(X[:, 0, 0], Y)
 
@@ -111,8 +112,17 @@ def test_unequal_clusters_and_clients() -> None:
     assert made.truth is not None
     assert sorted(made.truth.sizes.tolist()) == [1, 2, 7]
     assert int(made.train.sizes.max()) > 2 * int(made.train.sizes.min())
+    for clients, expected in ((7, [1, 2, 2, 2]), (4, [1] * 4), (9, [2, 2, 2, 3])):
+        four = federate(X, Y, clients=clients, clusters=[*three, invert], shares=[0.25] * 4)
+        assert four.truth is not None
+        assert sorted(four.truth.sizes.tolist()) == expected
+    few = federate(X, Y, clients=3, clusters=three, shares=[0.9, 0.05, 0.05])
+    assert few.truth is not None
+    assert few.truth.sizes.tolist() == [1, 1, 1]
     listed = federate(X, Y, clients=4, clusters=three[:2], sizes=[2, 3, 40, 50])
     assert listed.train.sizes.tolist() == [2, 3, 40, 50]
+    alike = federate(X, Y, clients=4, clusters=three[:2], sizes=np.int64(5))  # type: ignore[arg-type]
+    assert alike.train.sizes.tolist() == [5] * 4
 
 
 def test_standardised_inputs_have_moments_0_and_1() -> None:

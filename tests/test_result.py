@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from srfca import SRFCA, Global, Local, Result, Simulation, Work
 from srfca.errors import InputError
@@ -43,6 +44,36 @@ def test_saved_and_loaded_it_is_the_same(result: Result, tmp_path: Path) -> None
         )  # fmt: skip
     assert np.array_equal(again.history[0].distances, result.history[0].distances)  # type: ignore[arg-type]
     assert again.summary() == result.summary()
+
+
+def test_distances_that_lie_askew_in_memory_are_saved(
+    federation: Simulation, tmp_path: Path
+) -> None:
+    found = SRFCA(work=WORK, distance="one_sided_loss").fit(federation)
+    again = Result.load(found.save(tmp_path))
+    assert np.array_equal(again.history[0].distances, found.history[0].distances)  # type: ignore[arg-type]
+
+
+def negative(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.squeeze(-1) - targets).square() - 100
+
+
+def test_losses_may_be_negative_where_nothing_takes_their_logarithm() -> None:
+    data = examples.regression([20] * 9, clusters=3)
+    below = Simulation(data, linear(4), loss=negative)
+    usual = Simulation(data, linear(4))
+    work = Work(steps=30, local_steps=3, batch_size=10, lr=0.05)
+    method = SRFCA(work=work, distance="l2", threshold=2.5)
+    for federation in (below, usual):
+        found = method.fit(federation)
+        assert found.partition == data.truth
+        assert found.assign(federation).labels.tolist() == found.labels.tolist()
+    for asks, why in (
+        (SRFCA(work=WORK), "distances must not be negative.*add a constant"),
+        (SRFCA(work=WORK, distance="l2"), "losses must not be negative.*add a constant"),
+    ):
+        with pytest.raises(InputError, match=why):
+            asks.fit(below)
 
 
 def test_the_json_is_plain(result: Result, tmp_path: Path) -> None:

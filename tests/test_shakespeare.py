@@ -237,6 +237,14 @@ def test_missing_and_wrong_texts_are_named(tmp_path: Path) -> None:
             shakespeare.load(tmp_path)
 
 
+def test_a_text_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    whole = f"*** START OF THE PROJECT\n{LONG}\n*** END OF THE PROJECT\n"
+    assert len(shakespeare.read(write(tmp_path, whole))) == 1
+    for broken, why in ((whole[:-30], "last line"), (whole.replace("my", "\0\0"), "zero bytes")):
+        with pytest.raises(InputError, match=why):
+            shakespeare.read(write(tmp_path, broken))
+
+
 @given(content=damaged(LONG.encode()))
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -303,6 +303,8 @@ def test_clients_left_out_are_placed() -> None:
     assert (result.labels >= 0).all()
     with pytest.raises(InputError, match="no cluster of at least 5"):
         SRFCA(work=WORK, threshold=0.0, min_size=5).fit(federation)
+    with pytest.raises(InputError, match="no cluster of at least 13"):
+        SRFCA(work=WORK, distance="l2", min_size=13).fit(regression_federation(24, 2))
 
 
 def test_singletons_of_a_given_threshold_are_refined_and_joined() -> None:

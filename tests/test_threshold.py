@@ -92,14 +92,22 @@ def test_matrices_of_all_kinds() -> None:
     d = blocks([0, 0, 1, 1], 1.0, 3.0, 0.0)
     expected = Partition([0, 0, 1, 1])
     near = sparse.csr_array(np.where(d < 2, d, 0))
-    for matrix in (d, d.tolist(), torch.tensor(d), near, sparse.coo_array(near)):
+    for matrix in (
+        d,
+        d.tolist(),
+        torch.tensor(d),
+        near,
+        *map(near.asformat, ("coo", "lil", "dok")),
+    ):
         assert cluster(matrix, threshold=2) == expected
+    assert cluster(np.where(d < 2, d, np.inf), threshold=2) == expected
 
 
 def test_small_groups_are_left_out() -> None:
     d = blocks([0, 0, 0, 1, 1, 2], 1.0, 3.0, 0.0)
     assert cluster(d, threshold=2, min_size=2) == Partition([0, 0, 0, 1, 1, -1])
     assert cluster(d, threshold=2, min_size=3) == Partition([0, 0, 0, -1, -1, -1])
+    assert cluster(blocks(EVEN, 1.0, 3.0, 0.1), min_size=len(EVEN)).num_clusters == 0
 
 
 def test_candidates_are_reported() -> None:
@@ -131,5 +139,10 @@ def test_bad_input() -> None:
         cluster(np.ones((2, 3)))
     with pytest.raises(InputError, match="from 0 to 1"):
         cluster([[0, np.nan], [1, 0]])
+    for threshold in ("auto", "50%"):
+        with pytest.raises(InputError, match=f"threshold='{threshold}' needs finite distances"):
+            cluster([[0, np.inf], [1, 0]], threshold=threshold)
+    with pytest.raises(InputError, match=r"from 0 to 1 is -2 \(of a loss"):
+        cluster([[0, -2], [1, 0]], threshold=1)
     with pytest.raises(InputError, match="sparse"):
         cluster(sparse.eye_array(3))

@@ -50,7 +50,7 @@ def trim_count(count: int, beta: float) -> int:
         f"trim (beta) must be in [0, 1/2), not {beta}: "
         "it is cut from both ends, so that 1/2 would leave nothing",
     )
-    return floor(beta * count + 1e-9)
+    return min(floor(beta * count + 1e-9), max(count - 1, 0) // 2)
 
 
 def median(rows: Tensor) -> Tensor:

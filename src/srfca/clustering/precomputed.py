@@ -41,6 +41,7 @@ def cluster(
         require(
             not isinstance(threshold, str), "a sparse matrix needs a threshold that is a number"
         )
+        distances = sparse.coo_array(distances)
         require(
             distances.shape[0] == distances.shape[1],
             f"distances must be a square matrix, not of shape {distances.shape}",

@@ -150,6 +150,10 @@ def choose(
     check_threshold(threshold)
     if metric not in METRICS:
         raise unknown("metric", metric, METRICS)
+    require(
+        not isinstance(threshold, str) or bool(np.isfinite(distances).all()),
+        f"threshold={threshold!r} needs finite distances: give a number",
+    )
     if threshold == "auto":
         return _automatic(distances, min_size, seed, metric)
     denoised = profile(distances) if metric == "profile" else None
@@ -210,7 +214,8 @@ def _automatic(distances: Matrix, min_size: int, seed: int, metric: str) -> Choi
                 if len(distances) >= FEW or _apart(distances, found):
                     looked.append((candidate, graph, found))
     candidates = tuple(candidate for candidate, _, _ in looked)
-    clear = [each for each in looked if each[0].unexplained <= CLEAR and each[0].clusters]
+    clear = [each for each in looked if each[0].unexplained <= CLEAR]
+    clear = [each for each in clear if each[0].clusters] or clear
     if not clear:
         least_left = min((c.unexplained for c in candidates), default=1.0)
         why = f"no groups: at every threshold {least_left:.0%} or more of the graph is no clusters"
@@ -306,12 +311,20 @@ def _pairs(matrix: Matrix) -> Matrix:
 
 
 def check_distances(distances: Matrix) -> None:
-    """Refuse a matrix that is not square, or has a NaN."""
+    """Refuse a matrix that is not square, has a NaN, or a negative number beyond rounding."""
     if distances.ndim != 2 or distances.shape[0] != distances.shape[1]:
         raise InputError(f"distances must be a square matrix, not of shape {distances.shape}")
     if np.isnan(distances).any():
         row, column = np.argwhere(np.isnan(distances))[0]
         raise InputError(f"distances must not be NaN, but the one from {row} to {column} is")
+    pairs = np.where(np.eye(len(distances), dtype=bool), 0.0, distances)
+    least = pairs.min(initial=0.0)
+    if least < -1e-6 * pairs.max(initial=0.0):
+        row, column = np.argwhere(pairs == least)[0]
+        raise InputError(
+            f"distances must not be negative, but the one from {row} to {column} is {least:.4g} "
+            "(of a loss that may be negative: add a constant to it)"
+        )
 
 
 def complete(distances: Matrix) -> NDArray[np.int64]:

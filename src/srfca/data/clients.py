@@ -168,7 +168,9 @@ def hold_out(data: ClientData, fraction: float, seed: int) -> tuple[Samples, Sam
 
 def _named(sources: Mapping[str, Source] | Sequence[Source]) -> dict[str, Source]:
     if isinstance(sources, Mapping):
-        return dict(sources)
+        named = {str(name): source for name, source in sources.items()}
+        require(len(named) == len(sources), "two clients have the same name")
+        return named
     return {str(i): source for i, source in enumerate(sources)}
 
 

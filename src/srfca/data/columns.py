@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from srfca.errors import InputError
 
 Columns = dict[str, NDArray[Any]]
+NAMES = ("x", "y", "client", "split", "cluster")
+"""What has a meaning even as the index of a data frame, which else is not read."""
 _END_AT_MOST = 22 + 2**16
 """Bytes of the record that a zip file ends with, and of the comment in it."""
 
 
 def read(path: Path) -> Columns:
     """All arrays of an .npz file, or all columns of a .parquet file, by name and in order."""
-    reader = READERS.get(path.suffix)
+    reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: must be a {' or '.join(READERS)} file, or a folder of these")
     try:
@@ -67,10 +69,12 @@ def _parquet(path: Path) -> Columns:
 
     with path.open("rb") as file:
         table = parquet.ParquetFile(file, page_checksum_verification=True).read()
+    about = table.schema.pandas_metadata or {}
+    index = [name for name in about.get("index_columns", []) if isinstance(name, str)]
     return {
         name: _values(arrow, path, name, table.column(name))
         for name in table.column_names
-        if not name.startswith("__index_level_")
+        if name in NAMES or not (name in index or name.startswith("__index_level_"))
     }
 
 

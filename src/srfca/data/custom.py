@@ -3,7 +3,7 @@
 ``.npz`` files hold arrays, ``.parquet`` files columns, one entry for each sample:
 
 - ``x``, the inputs; in a parquet file a column of lists, or else all columns with other names are
-  the features, in their order;
+  the features, in their order, and in a folder in that of the first file;
 - ``y``, the targets: whole numbers are classes, other numbers are values;
 - ``client``, whose sample it is: strings or whole numbers; in a folder, the file's name says it;
 - ``split`` (optional): "train" or "test", or 0 and 1 where 1 is for testing; an npz file in a
@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from srfca.data.clients import ClientData
-from srfca.data.columns import READERS, Columns, read
+from srfca.data.columns import NAMES, READERS, Columns, read
 from srfca.errors import InputError, require, unknown
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
-_COLUMNS = ("x", "y", "client", "split", "cluster")
 _OF_A_CLIENT = ("x", "y", "x_test", "y_test", "split", "cluster")
 
 
@@ -66,18 +65,22 @@ def load(path: str | Path) -> ClientData:
 
 def _folder(path: Path) -> dict[str, _Client]:
     """A client for each file, by the name of the file."""
-    files = sorted(p for p in path.iterdir() if p.suffix in READERS and not p.name.startswith("."))
+    files = sorted(
+        p for p in path.iterdir() if p.suffix.lower() in READERS and not p.name.startswith(".")
+    )
     require(bool(files), f"{path}: has no {' or '.join(READERS)} file in it")
     clients: dict[str, _Client] = {}
+    features: list[str] = []
     for file in files:
         require(file.stem not in clients, f"{path}: has two files of client {file.stem!r}")
-        clients[file.stem] = _of_file(file)
+        columns, names = _columns(file, _OF_A_CLIENT, features)
+        clients[file.stem] = _of_file(file, columns)
+        features = features or names
     return clients
 
 
-def _of_file(path: Path) -> _Client:
+def _of_file(path: Path, columns: Columns) -> _Client:
     """The one client of a file."""
-    columns = _columns(path, _OF_A_CLIENT)
     if "cluster" in columns and columns["cluster"].ndim == 0:
         columns["cluster"] = np.repeat(columns["cluster"], len(columns["x"]))
     given = {"x_test", "y_test"} & set(columns)
@@ -94,22 +97,33 @@ def _of_file(path: Path) -> _Client:
 
 def _file(path: Path) -> dict[str, _Client]:
     """The clients of a file with a client column."""
-    columns = _columns(path, _COLUMNS)
+    columns, _ = _columns(path, NAMES)
     require("client" in columns, f"{path}: has no client, but {', '.join(columns)}")
     return _clients(path, columns)
 
 
-def _columns(path: Path, known: tuple[str, ...]) -> Columns:
-    """The arrays of a file, where x and y are there and every name is known."""
-    columns = read(path)
+def _columns(
+    path: Path, known: tuple[str, ...], like: Sequence[str] = ()
+) -> tuple[Columns, list[str]]:
+    """The arrays of a file, where x and y are there and every name is known.
+
+    And the names of the features that x is made of, if it is made of columns: they are put in the
+    order of those that another file has, ``like``.
+    """
+    columns, names = read(path), list(like)
     require(
         "client" in known or "client" not in columns,
         f"{path}: has a client of its own, but in a folder the name of a file is the client",
     )
-    if path.suffix == ".parquet" and columns.get("x", np.empty(0)).ndim == 1:
+    if path.suffix.lower() == ".parquet" and columns.get("x", np.empty(0)).ndim == 1:
         features = {name: columns.pop(name) for name in [*columns] if name not in known[1:]}
+        names = names or [*features]
+        require(
+            not features or set(names) == set(features),
+            f"{path}: has features {', '.join(features)}, but other files {', '.join(names)}",
+        )
         if features:
-            parts = [_numbers(path, name, part) for name, part in features.items()]
+            parts = [_numbers(path, name, features[name]) for name in names]
             columns["x"] = np.column_stack(parts)
     for name in ("x", "y"):
         require(name in columns, f"{path}: has no {name}, but {', '.join(columns) or 'nothing'}")
@@ -119,7 +133,13 @@ def _columns(path: Path, known: tuple[str, ...]) -> Columns:
     for name in {"x", "y", "x_test", "y_test"} & set(columns):
         columns[name] = _numbers(path, name, columns[name])
         require(columns[name].ndim > 0, f"{path}: {name} is one number, not one for each sample")
-    return columns
+    for name in {"x", "x_test"} & set(columns):
+        if columns[name].ndim == 1:
+            columns[name] = columns[name][:, None]
+    for name in {"y", "y_test"} & set(columns):
+        if columns[name].dtype.kind != "f" and columns[name].shape[1:] == (1,):
+            columns[name] = columns[name][:, 0]
+    return columns, names
 
 
 def _numbers(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -96,11 +96,16 @@ def _truth(clients: int, clusters: int, shares: Sequence[float] | None) -> NDArr
         len(shares) == clusters and min(shares) > 0 and abs(sum(shares) - 1) < 1e-6,
         f"shares must be {clusters} positive numbers that sum to 1, not {list(shares)}",
     )
-    counts = np.maximum(1, np.floor(np.asarray(shares) * clients + 1e-9).astype(np.int64))
-    counts[np.argmax(shares)] += clients - counts.sum()
-    require(bool((counts >= 1).all()), f"{clients} clients are too few for shares {list(shares)}")
-    due = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
-    return np.repeat(np.arange(clusters), counts)[np.argsort(due, kind="stable")]
+    due = np.asarray(shares) * clients
+    counts = np.maximum(1, np.floor(due + 1e-9).astype(np.int64))
+    while counts.sum() != clients:
+        missing = due - counts
+        if counts.sum() < clients:
+            counts[np.argmax(missing)] += 1
+        else:
+            counts[np.argmin(np.where(counts > 1, missing, np.inf))] -= 1
+    turns = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
+    return np.repeat(np.arange(clusters), counts)[np.argsort(turns, kind="stable")]
 
 
 def _deal(
@@ -153,7 +158,7 @@ def _counts(
             spare = available - SMALLEST * count
             extra = np.floor(spare * weights / weights.sum())
             return np.asarray(SMALLEST + extra, dtype=np.int64)
-        case int():
+        case int() | np.integer():
             wanted = np.full(clients, sizes, dtype=np.int64)
         case str():
             raise InputError(

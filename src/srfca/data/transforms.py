@@ -56,8 +56,9 @@ def permute_labels(order: Sequence[int]) -> Transform:
 
     def transform(x: Array, y: Array) -> tuple[Array, Array]:
         require(
-            bool((y < len(names)).all()),
-            f"order names {len(names)} classes, but there is a label {int(y.max(initial=0))}",
+            bool(((y >= 0) & (y < len(names))).all()),
+            f"order names classes 0 to {len(names) - 1}, but labels are from "
+            f"{int(y.min(initial=0))} to {int(y.max(initial=0))}",
         )
         return x, names[y]
 

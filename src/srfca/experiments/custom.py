@@ -105,7 +105,7 @@ def model_sizes(kind: Any, name: str, clients: ClientData) -> dict[str, Any]:
 
 
 def number_of_outputs(clients: ClientData) -> int:
-    """One for each class, where the targets are whole numbers; else one for each target value."""
+    """One for each class, and two or more, where targets are whole; else one for each value."""
     y = clients.train.y
     if y.is_floating_point():
         return prod(y.shape[1:])
@@ -116,7 +116,7 @@ def number_of_outputs(clients: ClientData) -> int:
         f"y has classes from {low} to {high} in {len(labels)} samples: classes are numbered from 0 "
         "without gaps, and values that are not classes must be floats",
     )
-    return high + 1
+    return max(high + 1, 2)
 
 
 def with_float_inputs(clients: ClientData) -> ClientData:

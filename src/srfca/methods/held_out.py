@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.errors import require
 from srfca.federation.base import Federation
 
 _PARTNERS = 5
@@ -16,8 +16,13 @@ _PARTNERS = 5
 def held_out_losses(federation: Federation, models: Tensor) -> NDArray[np.float64]:
     """``[k, m]`` loss of every model on every client's held-out data."""
     every = range(len(federation.clients))
-    losses = federation.losses(models, every, "validation")
-    return np.asarray(losses.cpu().double().numpy())
+    losses = federation.losses(models, every, "validation").cpu().double().numpy()
+    least = np.nanmin(losses, initial=0.0)
+    require(
+        least >= 0,
+        f"losses must not be negative, but one is {least:.4g}: add a constant to the loss",
+    )
+    return np.asarray(losses)
 
 
 def interchangeable(
@@ -70,11 +75,12 @@ def transfer(federation: Federation, w0: Tensor, w: Tensor) -> float:
     """
     every = range(len(federation.clients))
 
-    def held_out(models: Tensor) -> float:
-        return float(federation.scores(models, every, "validation").loss.nanmean())
+    def held_out(models: Tensor, shift: int = 0) -> float:
+        clients = np.roll(every, shift).tolist()
+        return float(federation.scores(models, clients, "validation").loss.nanmean())
 
     start = held_out(w0.expand(len(w), -1))
     own = start - held_out(w)
     shifts = range(1, min(_PARTNERS, len(w) - 1) + 1)
-    others = start - float(np.mean([held_out(torch.roll(w, shift, 0)) for shift in shifts]))
+    others = start - float(np.mean([held_out(w, -shift) for shift in shifts]))
     return others / own if own > 0 else 1.0

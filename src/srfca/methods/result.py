@@ -180,7 +180,7 @@ class Result:
         history = []
         for place, stage in enumerate(self.history):
             if stage.distances is not None:
-                tensors[f"distances/{place}"] = torch.as_tensor(stage.distances)
+                tensors[f"distances/{place}"] = torch.as_tensor(stage.distances).contiguous()
             entry = {"name": stage.name, "labels": stage.labels, "seconds": stage.seconds}
             entry |= {"loss": stage.loss, "accuracy": stage.accuracy, "notes": dict(stage.notes)}
             entry |= {"budget": asdict(stage.budget)}
@@ -275,10 +275,10 @@ def reach(federation: Federation, models: Tensor, partition: Partition) -> Tenso
     if freedom == 0:
         return means.to(losses)
     tiny = torch.finfo(means.dtype).tiny
-    ratios = torch.cat([own / (own.mean() + tiny) - 1 for own in known])
+    ratios = torch.cat([(own - own.mean()) / (own.mean().abs() + tiny) for own in known])
     deviation = (ratios.square().sum() / freedom).sqrt() * (1 + 1 / sizes).sqrt()
     farthest = float(stdtrit(freedom, ndtr(REACH)))
-    return (means * (1 + farthest * deviation)).to(losses)
+    return (means + means.abs() * farthest * deviation).to(losses)
 
 
 def in_reach(losses: Tensor, limits: Tensor | None) -> np.ndarray:

@@ -44,10 +44,11 @@ class Status:
 def check(folder: Path | str | None = None) -> list[Status]:
     """The state of every data set in the data folder. All that is there is read, past the cache."""
     folder = data_folder(folder)
-    return [_status(data, folder) for data in DATA_SETS.values()]
+    return [status(data, folder) for data in DATA_SETS.values()]
 
 
-def _status(data: DataSet, folder: Path) -> Status:
+def status(data: DataSet, folder: Path) -> Status:
+    """The state of one data set."""
     try:
         expected = list(_EXPECTED[data.name](folder))
     except InputError as error:

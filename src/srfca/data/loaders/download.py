@@ -1,7 +1,8 @@
 """Getting a data set from its publisher.
 
 A download goes on where it stopped: what has arrived stays in a ``.part`` file, and the rest is
-asked for with an HTTP range. Only a file with the publisher's hash is put in its place.
+asked for with an HTTP range. Only a file with the publisher's hash is put in its place. Where there
+is none to tell editions apart, another call begins anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from srfca.data.loaders.check import status
 from srfca.data.loaders.registry import DataSet, Download, data_set
 from srfca.data.loaders.store import data_folder, file_hash
 from srfca.errors import InputError
@@ -54,6 +56,10 @@ def _fetch(data: DataSet, download: Download, folder: Path, progress: Progress |
         return there
     writable_folder(target.parent)
     resume = Resume(target, progress)
+    if download.hash is None:
+        resume.part.unlink(missing_ok=True)  # by now there may be another edition
+        if any(f.state == "damaged" and f.path == target for f in status(data, folder).files):
+            target.unlink()
     for last in (False, True):
         fresh = not resume.part.exists()
         try:

@@ -137,6 +137,8 @@ def read(path: Path) -> Roles:
         raise InputError(f"{path}: byte {error.start} is not UTF-8; {_AGAIN}") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if why := _damage(text):
+        raise InputError(f"{path}: {why}; {_AGAIN}")
     texts: dict[str, NDArray[np.uint8]] = {}
     for title, lines in plays(text):
         for character, said in speeches(lines).items():
@@ -146,6 +148,15 @@ def read(path: Path) -> Roles:
     require(len(texts) > 0, f"{path}: no play with speaking roles is in it; {_AGAIN}")
     sizes = np.array([len(codes) for codes in texts.values()], np.int64)
     return Roles(tuple(texts), np.concatenate(list(texts.values())), sizes)
+
+
+def _damage(text: str) -> str:
+    """What shows that a text is not whole, or nothing."""
+    if "\0" in text:
+        return "has zero bytes in it"
+    if _GUTENBERG.format("START") in text and _GUTENBERG.format("END") not in text:
+        return "ends before Project Gutenberg's last line"
+    return ""
 
 
 def role_name(title: str, character: str) -> str:
@@ -168,6 +179,7 @@ def plays(text: str) -> Iterator[tuple[str, list[str]]]:
             yield title, body
 
 
+_GUTENBERG = "*** {} OF TH"
 _ACT = re.compile(r"(?:[A-Z ]+ )?ACT (?:I|1)\b")
 _HEADING = re.compile(
     r"(?:[A-Z ]+ )?ACT [IV1-9]+\b|SCENE\b|"
