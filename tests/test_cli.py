@@ -190,6 +190,8 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert torch.equal(found.models, expected.models)
     assert found.labels.tolist() == expected.labels.tolist()
     assert found.budget == expected.budget
+    figures = tmp_path / "parts" / "run.json"
+    assert json.loads(figures.read_text())["seconds"] is None, "it is not known how long it took"
     refused = srfca(*command, *parts, "--journal", "--method", "ifca")
     assert refused.returncode == 2
     assert "with other settings: choose another --out" in refused.stderr

@@ -19,14 +19,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from srfca import Local, Partition, Result, methods
+from srfca import Local, Partition, Result, console, methods
 from srfca.cli import app
 from srfca.errors import InputError
 from srfca.experiments import compare, config, custom, parallel, runner, saved
 from srfca.experiments.bench import Bench, Done, Task
 from srfca.experiments.config import Experiment
+from srfca.federation.base import Scores
 from srfca.methods.base import Answer, Method
 from srfca.methods.run import Run
 from srfca.report import summary, tables
@@ -412,6 +414,39 @@ def test_tables_of_made_up_rows() -> None:
     regression = summary.results([row("odd", 0, None, worst_loss=2e-6)])
     assert regression.columns[-2:] == ["test\nloss", "worst\nclient"]
     assert regression.cells[0][-2:] == ["0.5", "2e-06"]
+
+
+def test_a_mean_over_k_is_of_seeds_that_have_them_all() -> None:
+    rows = [row("odd", seed, 0.5, k=2) for seed in (0, 1)] + [row("odd", 0, 0.9, k=4)]
+    found = summary.results(rows)
+    assert found.names == ["Odd & 5% a_b, K=2", "Odd & 5% a_b, K=4", "Odd & 5% a_b, mean over K"]
+    assert [cells[3] for cells in found.cells] == ["50.00", "90.00", "70.00"]
+    apart = [row("odd", 0, 0.5, k=2), row("odd", 1, 0.9, k=4)]
+    assert len(summary.results(apart).names) == 2
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+def test_a_narrow_terminal_cuts_nothing(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    console.show(console.summary_table(summary.results(ROWS)))
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    for text in ("SR-FCA", "Oracle", "Odd & 5% a_b", "misclustered", "80.00", "7.07", "7.1"):
+        assert text in shown
+
+
+def test_a_run_whose_loss_is_infinite_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(self: Result, *arguments: Any, **named: Any) -> Scores:
+        found = usual(self, *arguments, **named)
+        return replace(found, loss=found.loss.index_fill(0, torch.tensor([1]), torch.inf))
+
+    usual = Result.scores
+    monkeypatch.setattr(Result, "scores", endless)
+    [failure] = compare.compare(small(), ["local"]).failures
+    assert "Local diverged for client '1', by its test loss" in str(failure.why)
 
 
 def test_table_files(tmp_path: Path) -> None:

@@ -112,6 +112,12 @@ def test_features_of_a_folder_are_joined_by_name(tmp_path: Path) -> None:
         data.load(tmp_path)
 
 
+def test_a_file_name_that_is_none_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "caf\udce9.npz", x=X, y=Y)
+    with pytest.raises(InputError, match="is no name for a client"):
+        data.load(tmp_path)
+
+
 def test_flat_inputs_and_targets_in_a_column(tmp_path: Path) -> None:
     made = data.load(npz(tmp_path / "flat.npz", x=X[:, 0], y=Y[:, None]))
     assert made.train.x.shape == (12, 1)

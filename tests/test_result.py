@@ -11,7 +11,7 @@ from torch import Tensor
 from srfca import SRFCA, Global, Local, Result, Simulation, Work
 from srfca.errors import InputError
 from srfca.files import replace_file
-from srfca.models import linear
+from srfca.models import linear, mlp
 from tests import examples
 
 WORK = Work(steps=12, local_steps=3, batch_size=10, lr=0.05)
@@ -104,9 +104,16 @@ def test_damage_is_refused(result: Result, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(text.replace('"format": 1', '"format": 99'))
     with pytest.raises(InputError, match="format 99"):
         Result.load(tmp_path)
-    (tmp_path / "result.json").write_text(text[:50])
-    with pytest.raises(InputError, match=r"result\.json is damaged"):
-        Result.load(tmp_path)
+    for damaged in (text[:50], "[]", text.replace('"seed"', '"need"')):
+        (tmp_path / "result.json").write_text(damaged)
+        with pytest.raises(InputError, match=r"result\.json is damaged"):
+            Result.load(tmp_path)
+
+
+def test_clients_of_another_model_are_refused(result: Result) -> None:
+    others = Simulation(examples.regression([20] * 4), mlp(4, 3, 1))
+    with pytest.raises(InputError, match="models of length 5, but the clients' have 19"):
+        result.assign(others)
 
 
 def test_an_unwritable_folder_is_named(result: Result, tmp_path: Path) -> None:

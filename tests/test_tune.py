@@ -31,7 +31,7 @@ def test_trials_are_ranked_and_score_what_a_run_scores() -> None:
     told: list[Trial] = []
     ranked = tune(digits(), trials=4, seeds=2, finished=told.append)
     assert [trial.number for trial in told] == [0, 1, 2, 3]
-    assert told[0].settings == ("lr=0.5", "trim=0.1", "threshold=auto")
+    assert told[0].settings == ("sr-fca.lr=0.5", "sr-fca.trim=0.1", "sr-fca.threshold=auto")
     assert sorted(told, key=lambda t: (-t.score, t.number)) == ranked
     experiment = digits(*ranked[0].settings)
     scores = []
@@ -59,10 +59,18 @@ def test_a_search_that_was_stopped_ends_like_one_that_was_not(tmp_path: Path) ->
 
 def test_rates_thresholds_and_trims_are_searched_in_their_ranges() -> None:
     settings = [dict(s.split("=") for s in trial.settings) for trial in tune(digits(), trials=12)]
-    assert all(0.05 <= float(s["lr"]) <= 5 for s in settings)
-    assert all(0 <= float(s["trim"]) <= 0.4 for s in settings)
-    kinds = {s["threshold"][-1] for s in settings}
+    assert all(0.05 <= float(s["sr-fca.lr"]) <= 5 for s in settings)
+    assert all(0 <= float(s["sr-fca.trim"]) <= 0.4 for s in settings)
+    kinds = {s["sr-fca.threshold"][-1] for s in settings}
     assert kinds == {"o", "%"}, "auto and quantiles"
+
+
+def test_the_first_trial_is_the_experiment_as_it_is() -> None:
+    [first] = tune(digits("threshold=30%", "trim=0.2"), trials=1)
+    assert first.settings == ("sr-fca.lr=0.5", "sr-fca.trim=0.2", "sr-fca.threshold=30%")
+    for wrong in ("1.5", "12.5%", "99%"):
+        with pytest.raises(InputError, match=f"from 5% to 95%, not {wrong}: leave it out"):
+            tune(digits(f"threshold={wrong}"), trials=1)
 
 
 def test_a_trial_that_fails_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +131,7 @@ def test_the_command_shows_the_best_and_how_to_use_it(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["trial 0", "trial 1"]
     assert "rotated-digits, 2 trials, 0 failed" in done.stdout
     assert "validation accuracy" in done.stdout
-    assert "Best: --set lr=" in done.stdout
+    assert "Best: --set sr-fca.lr=" in done.stdout
     more = srfca(*command, "--trials", "3", "--json")
     assert more.stderr == ""
     found = json.loads(more.stdout)

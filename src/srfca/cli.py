@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,7 +88,10 @@ def run(
         bars = console.Bars()
         clients = runner.federation(experiment, seed, common.device, common.data_dir, bars)
         notes = out / "journal" if out is not None and journal else None
+        before = saved.read(notes.parent, saved.digest(experiment, method, seed)) if notes else None
         outcome = runner.run(experiment, method, clients, seed, bars, notes)
+        if before is not None:
+            outcome = replace(outcome, seconds=before["seconds"])
         if out is not None:
             saved.save(outcome, experiment, out)
     row = outcome.row()

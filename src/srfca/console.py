@@ -38,17 +38,35 @@ if TYPE_CHECKING:
 
 
 def show(content: Table | str, style: str | None = None) -> None:
-    """Print to standard output: styled in a terminal, plain and unwrapped when piped."""
+    """Print to standard output: styled in a terminal, plain and unwrapped when piped.
+
+    No figure of a table is cut: one that needs more room than the terminal has is wider than it.
+    """
     if sys.stdout.isatty():
-        Console(highlight=False, markup=False).print(content, style=style)
+        width = None if isinstance(content, str) else _room(Console(), content)
+        Console(highlight=False, markup=False, width=width).print(content, style=style)
     elif isinstance(content, str):
         print(content)
     else:
-        plain = Console(width=200, color_system=None, markup=False)
+        width = _room(Console(width=200), content)
+        plain = Console(width=width, color_system=None, markup=False)
         with plain.capture() as captured:
             plain.print(content)
         lines = (line.rstrip() for line in captured.get().splitlines())
         print("\n".join(line for line in lines if line), end="\n\n")
+
+
+def _room(console: Console, table: Table) -> int:
+    """The width for a table whose columns are never narrower than their longest word."""
+    wide = console.options.update(width=10_000)
+    least = 1
+    for column in table.columns:
+        cells = (column.header, *column.cells)
+        words = max(console.measure(cell, options=wide).minimum for cell in cells)
+        text = max(console.measure(cell, options=wide).maximum for cell in cells)
+        column.min_width = text if column.no_wrap else words
+        least += column.min_width + 3  # with its frame
+    return max(console.width, least)
 
 
 class Bars:
@@ -265,7 +283,7 @@ def _table(*columns: str) -> Table:
         table = Table(box=box.MARKDOWN)
     for place, column in enumerate(columns):
         text = column in _TEXT or place == 0
-        table.add_column(column, justify="left" if text else "right", no_wrap=not text)
+        table.add_column(column, justify="left" if text else "right", no_wrap=place == 0)
     return table
 
 

@@ -20,7 +20,9 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Where data sets are; else SRFCA_DATA, else the user's cache."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Decides the data, w0 and every draw.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=2**63 - 1, help="Decides the data, w0 and every draw.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per run, nothing else.")]
 Personalise = Annotated[
     int | None,

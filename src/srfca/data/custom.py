@@ -73,6 +73,7 @@ def _folder(path: Path) -> dict[str, _Client]:
     features: list[str] = []
     for file in files:
         require(file.stem not in clients, f"{path}: has two files of client {file.stem!r}")
+        require(file.stem.isprintable(), f"{path}: {file.stem!r} is no name for a client")
         columns, names = _columns(file, _OF_A_CLIENT, features)
         clients[file.stem] = _of_file(file, columns)
         features = features or names
@@ -111,6 +112,7 @@ def _columns(
     order of those that another file has, ``like``.
     """
     columns, names = read(path), list(like)
+    listed = ", ".join(columns) or "nothing"
     require(
         "client" in known or "client" not in columns,
         f"{path}: has a client of its own, but in a folder the name of a file is the client",
@@ -126,7 +128,7 @@ def _columns(
             parts = [_numbers(path, name, features[name]) for name in names]
             columns["x"] = np.column_stack(parts)
     for name in ("x", "y"):
-        require(name in columns, f"{path}: has no {name}, but {', '.join(columns) or 'nothing'}")
+        require(name in columns, f"{path}: has no {name}, but {listed}")
     for name in columns:
         if name not in known:
             raise InputError(f"{path}: {unknown('array', name, known)}")

@@ -84,7 +84,7 @@ def budget(experiment: Experiment) -> float:
 def terms(experiment: Experiment, equal_budget: bool) -> str:
     """How long the methods of a comparison train, for people to read."""
     if equal_budget:
-        return f"every method with SR-FCA's {budget(experiment):.0f} local steps a client"
+        return f"every method with SR-FCA's {budget(experiment):.0f} local steps a client, at most"
     return f"every training of {runner.method(experiment, 'sr-fca').work.steps} steps"
 
 

@@ -18,6 +18,7 @@ from srfca.experiments.config import Experiment, method_class, takes_k
 from srfca.federation import Simulation, Work
 from srfca.federation.base import Scores, Split
 from srfca.methods import Result
+from srfca.methods.rounds import diverged
 from srfca.methods.run import Monitor
 
 Row = dict[str, Any]
@@ -38,7 +39,8 @@ class Outcome:
     """The same after fine-tuning, if there was any."""
     scored_on: Split
     """``test``, or ``validation`` where the clients have no test data."""
-    seconds: float
+    seconds: float | None
+    """None of a run that went on after it was killed."""
 
     def row(self) -> Row:
         """The figures of the run, ready for JSON; None where one does not apply."""
@@ -59,7 +61,7 @@ class Outcome:
             "validation_loss": last.loss,
             "validation_accuracy": last.accuracy,
             "distance_to_optimum": self.distance_to_optimum(),
-            "seconds": round(self.seconds, 3),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
             "device": str(self.federation.device),
             "labels": [int(label) for label in self.result.labels],
         }
@@ -165,9 +167,15 @@ def run(
         split in clients.splits,
         "there is nothing to score on: the data have no test samples, and validation is 0",
     )
+    goes_on = journal is not None and journal.exists()
     start = perf_counter()
     result: Result = learner.fit(clients, seed=seed, monitor=monitor, journal=journal)
-    seconds = perf_counter() - start
+    seconds = None if goes_on else perf_counter() - start
     scores = result.scores(clients, split)
     tuned = None if result.tuned is None else result.scores(clients, split, tuned=True)
+    for loss in (scores.loss, *([] if tuned is None else [tuned.loss])):
+        endless = (~loss.isfinite()).nonzero().flatten().tolist()
+        if endless:
+            who = clients.clients[endless[0]]
+            raise diverged(learner.name, f"client {who!r}, by its {split} loss", len(endless) - 1)
     return Outcome(experiment.name, name, result, clients, scores, tuned, split, seconds)

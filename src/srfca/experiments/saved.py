@@ -21,6 +21,11 @@ from srfca.methods.result import undamaged
 RUN, COMMAND = "run.json", "command.json"
 ABOUT = ("settings", "srfca", "run_digest", "figures_digest")
 """What ``run.json`` says besides the figures."""
+OPTIONS = {
+    "name", "data", "model", "device", "data_dir", "quick", "set_",
+    "method", "seed", "personalise", "as_json",
+}  # fmt: skip
+"""What ``command.json`` says."""
 
 
 def settings(experiment: Experiment, method: str) -> dict[str, dict[str, Any]]:
@@ -80,7 +85,8 @@ def read_command(folder: Path) -> dict[str, Any]:
     """What ``write_command`` wrote."""
     try:
         options = _with_paths(json.loads((folder / COMMAND).read_bytes()))
-        require("name" in options, f"{folder / COMMAND} is damaged: it names no experiment")
+        lacking = sorted(OPTIONS - set(options))
+        require(not lacking, f"{folder / COMMAND} is damaged: it lacks {', '.join(lacking)}")
     except OSError as error:
         raise InputError(f"{folder} holds no run with a journal: {error}") from error
     except (ValueError, LookupError, TypeError) as error:

@@ -72,8 +72,8 @@ def tune(
 ) -> list[Trial]:
     """Try settings until there are so many trials, and return them, the best first.
 
-    The first trial is the experiment as it is, with an automatic threshold. A trial that fails
-    (it diverges, say) is one of them, with its reason.
+    The first trial is the experiment as it is. A trial that fails (it diverges, say) is one of
+    them, with its reason.
 
     Args:
         experiment: What is tuned.
@@ -138,7 +138,7 @@ def _suggested(optuna: ModuleType, before: Sequence[Any], learner: SRFCA) -> Any
         study.add_trials(before)
         trial = study.ask()
     else:
-        as_it_is = {"lr": learner.work.lr, "trim": learner.trim, "threshold": "auto"}
+        as_it_is = {"lr": learner.work.lr, "trim": learner.trim, **_threshold(learner)}
         trial = optuna.trial.FixedTrial(as_it_is)
     rate = learner.work.lr
     trial.suggest_float("lr", rate / REACH, rate * REACH, log=True)
@@ -148,10 +148,26 @@ def _suggested(optuna: ModuleType, before: Sequence[Any], learner: SRFCA) -> Any
     return trial
 
 
+def _threshold(learner: SRFCA) -> dict[str, Any]:
+    """The parameters that stand for its threshold."""
+    threshold = str(learner.threshold)
+    if threshold == "auto":
+        return {"threshold": "auto"}
+    quantile = threshold.removesuffix("%")
+    low, high = QUANTILES
+    require(
+        threshold.endswith("%") and quantile.isdigit() and low <= int(quantile) <= high,
+        f"tuning tries threshold=auto and whole quantiles from {low}% to {high}%, not {threshold}: "
+        "leave it out",
+    )
+    return {"threshold": "quantile", "quantile": int(quantile)}
+
+
 def _settings(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Parameters as ``--set`` takes them, the numbers rounded to what is worth writing down."""
     threshold = f"{params['quantile']}%" if params["threshold"] == "quantile" else "auto"
-    return (f"lr={params['lr']:.3g}", f"trim={params['trim']:.3g}", f"threshold={threshold}")
+    found = (f"lr={params['lr']:.3g}", f"trim={params['trim']:.3g}", f"threshold={threshold}")
+    return tuple(f"sr-fca.{setting}" for setting in found)
 
 
 def _tried(

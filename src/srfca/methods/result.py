@@ -163,6 +163,11 @@ class Result:
         """
         require(self.clustered, f"{self.method} has no clusters to assign clients to")
         models = self.models[: self.partition.num_clusters]
+        length = len(newcomers.initial(self.seed))
+        require(
+            models.shape[1] == length,
+            f"the result has models of length {models.shape[1]}, but the clients' have {length}",
+        )
         clients = range(len(newcomers.clients)) if clients is None else clients
         losses = newcomers.losses(models, clients).cpu()
         return Assignment(in_reach(losses, self.reach), losses)
@@ -213,15 +218,22 @@ class Result:
             raise InputError(f"{folder} holds no result: {error}") from error
         except ValueError as error:
             raise InputError(f"{folder / 'result.json'} is damaged: {error}") from error
+        require(isinstance(content, dict), f"{folder / 'result.json'} is damaged: no object")
         require(
             content.get("format") == FORMAT,
             f"{folder}: format {content.get('format')} is not the {FORMAT} that this version reads",
         )
         require(
-            sha256(packed).hexdigest() == content["tensors_sha256"],
+            sha256(packed).hexdigest() == content.get("tensors_sha256"),
             f"{folder / 'tensors.safetensors'} is damaged, or of another run than result.json",
         )
-        tensors = load(packed)
+        try:
+            return cls._of(content, load(packed))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"{folder / 'result.json'} is damaged: {error!r}") from error
+
+    @classmethod
+    def _of(cls, content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Result:
         history = tuple(
             Stage(
                 **{

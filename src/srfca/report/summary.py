@@ -56,8 +56,9 @@ def lines(rows: Sequence[Row]) -> list[Line]:
         mine = [row for row in rows if row["method"] == method]
         name, numbers = mine[0]["name"], list(dict.fromkeys(row["k"] for row in mine))
         found += [Line(method, name, k, [row for row in mine if row["k"] == k]) for k in numbers]
-        if len(numbers) > 1:
-            found.append(Line(method, name, "mean", _means_over_k(mine)))
+        means = _means_over_k(mine)
+        if len(numbers) > 1 and means:
+            found.append(Line(method, name, "mean", means))
     return found
 
 
@@ -72,10 +73,13 @@ def _is_figure(name: str, value: Any) -> bool:
 
 
 def _means_over_k(rows: Sequence[Row]) -> list[Row]:
-    """For each seed, its rows' means over K."""
+    """For each seed that has runs for every K, their means over K."""
     means: list[Row] = []
+    every = {row["k"] for row in rows}
     for seed in dict.fromkeys(row["seed"] for row in rows):
         mine = [row for row in rows if row["seed"] == seed]
+        if {row["k"] for row in mine} != every:
+            continue
         values = {name: [row[name] for row in mine] for name in figures(rows)}
         means.append(dict(mine[0]) | {name: _mean(found) for name, found in values.items()})
     return means
