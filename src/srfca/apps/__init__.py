@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 
 from srfca.errors import InputError, require
@@ -22,9 +24,15 @@ def new_app(folder: Path) -> list[Path]:
         re.fullmatch(r"[a-z][a-z0-9-]*[a-z0-9]", name) is not None,
         f"an app's folder is called by small letters, digits and dashes, not {name!r}",
     )
+    require(not folder.exists() or folder.is_dir(), f"{folder} is a file")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty")
     package = name.replace("-", "_")
+    spec = find_spec(package)
+    require(
+        not iskeyword(package) and (spec is None or spec.origin is None),
+        f"{package!r} means something else in Python: choose another name",
+    )
     written = []
     template = files("srfca.apps") / "template"
     for source in sorted(template.iterdir(), key=lambda source: source.name):

@@ -61,7 +61,8 @@ def client_app(
     Args:
         model: As of ``Simulation``, the same for all clients and the server.
         data: From Flower's context to this client's data: a ``ClientData`` of one client, whose id
-            there is its name in the federation. It must not change from message to message.
+            there is its name in the federation. It must not change from message to message, but
+            for new data between two refreshes, where every message meets a new process.
         receive: Called with the model that the client ends up with.
         loss: As of ``Simulation``.
         augment: As of ``Simulation``.
@@ -213,7 +214,7 @@ def _losses(alone: Simulation, asked: Asked) -> Told:
     """Training losses ``[k]``, held-out losses and accuracies ``[k, 2]``: soon wanted as well."""
     models, values = asked.rows["models"], asked.values
     sample = Sample(values["samples"], values["seed"]) if "samples" in values else None
-    found = {"losses": alone.losses(models, [0], sample=sample)[:, 0].double()}
+    found = {"losses": _bad_if_nan(alone.losses(models, [0], sample=sample)[:, 0])}
     if "validation" in alone.splits:
         found["validation"] = _scored(alone, models, "validation")
     return Told(found, {})
@@ -227,7 +228,12 @@ def _scores(alone: Simulation, asked: Asked) -> Told:
 def _scored(alone: Simulation, predictors: Tensor | Mixture, split: Split) -> Tensor:
     scores = alone.scores(predictors, [0] * len(predictors), split)
     accuracy = torch.zeros_like(scores.loss) if scores.accuracy is None else scores.accuracy
-    return torch.stack([scores.loss, accuracy], dim=1).double()
+    return torch.stack([_bad_if_nan(scores.loss), accuracy.double()], dim=1)
+
+
+def _bad_if_nan(losses: Tensor) -> Tensor:
+    """A model whose loss is not a number, since it is too large, is as bad as one can be."""
+    return losses.double().masked_fill(losses.isnan(), torch.inf)
 
 
 def _shares(alone: Simulation, asked: Asked) -> Told:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
@@ -12,7 +12,7 @@ from flwr.app import Array
 from flwr.serverapp import Grid
 from torch import Tensor, nn
 
-from srfca.errors import require
+from srfca.errors import InputError, require
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
 from srfca.flower.post import Ask, Member, Post
 from srfca.flower.records import Value, name_of, pack
@@ -71,12 +71,16 @@ class FlowerFederation:
         self.post = Post(grid, self._like, timeout, least)
         self._known: OrderedDict[tuple[str, str], dict[str, Figures]] = OrderedDict()
         self._sample: Sample | None = None
+        self._given: dict[str, tuple[str, int]] = {}
         if isinstance(clients, int):
             self.post.gather(clients)
-            self.clients: tuple[str, ...] = tuple(sorted(self.post.members, key=_order)[:clients])
+            here = self.post.ready(self.post.members)
+            self.clients: tuple[str, ...] = tuple(sorted(here, key=_order)[:clients])
+            self.post.splits = tuple(self.splits)
         else:
             self.post.members |= {member.client: replace(member, node=0) for member in clients}
             self.clients = tuple(member.client for member in clients)
+            self.post.splits = tuple(self.splits)
             self.post.regather(self.clients, PATIENCE)
 
     def __repr__(self) -> str:
@@ -230,15 +234,27 @@ class FlowerFederation:
         return torch.cat(bases).to(self._like.dtype)
 
     def keep(self, models: Tensor, clients: Sequence[int] | None = None) -> None:
-        """Give clients, all or some, the models ``[c, P]`` they end up with, if they want them."""
+        """Give clients, all or some, their models ``[c, P]`` in the end, if they want them.
+
+        One that has its model is not sent it again, unless it has started anew.
+        """
         names, table = self._named(models)
         who = self.clients if clients is None else [self.clients[client] for client in clients]
+        members = self.post.members
         asks = {
             client: Ask({}, rows={"models": [name]})
             for client, name in zip(who, names, strict=True)
-            if name is not None and self.post.members[client].receives
-        }
-        self._exchange("keep", asks, table)
+            if name is not None and members[client].receives
+            and self._given.get(client) != (name, members[client].node)
+        }  # fmt: skip
+        for client in self._exchange("keep", asks, table):
+            self._given[client] = (asks[client].names[0], members[client].node)
+
+    def ready(self) -> list[int]:
+        """Clients that are connected and owe no answer."""
+        self.post.look()
+        here = set(self.post.ready(self.clients))
+        return [place for place, client in enumerate(self.clients) if client in here]
 
     def _rows(
         self,
@@ -273,7 +289,15 @@ class FlowerFederation:
             due: Due = {"rows": ((len(mine), len(self._like)), self._like.dtype)}
             asks[name] = Ask(due, own, parts)
         rows = self._like.new_full((len(clients), len(self._like)), torch.nan)
-        for name, answer in self._exchange(task, asks, table).items():
+        answers = self._exchange(task, asks, table)
+        if not answers and len(asks) >= self.post.min_clients:
+            reasons = Counter(absence.why for absence in self.wire.absences[-len(asks) :])
+            [(why, _)] = reasons.most_common(1)
+            raise InputError(
+                f"none of {len(asks)} clients answers {task}: {why} "
+                "(if training has diverged, lower lr, or set clip)"
+            )
+        for name, answer in answers.items():
             rows[places[name]] = answer["rows"]
         return rows
 
@@ -408,4 +432,5 @@ def _distinct(names: Sequence[str | None], unique: bool = True) -> list[str]:
 
 def _order(client: str) -> tuple[bool, int, str]:
     """Numbers by their value, then names."""
-    return (not client.isdigit(), int(client) if client.isdigit() else 0, client)
+    number = client.isascii() and client.isdigit()
+    return (not number, int(client) if number else 0, client)

@@ -31,13 +31,17 @@ from srfca.flower.records import (
 from srfca.flower.shelf import Shelf
 
 _log = getLogger("flwr").log
-_TRIES = 3
-"""How often a node is asked who it is."""
+_PAUSES = (0.0, 1.0, 10.0, 60.0)
+"""Seconds before a node is asked again who it is, after so many wrong answers; then the last."""
 _LATE = 10
 """How many timeouts a client that is late has before it is asked again."""
 _SAY = 5.0
 """Least seconds between two reports of who is waited for."""
+_LONGEST = 200
+"""Characters of a client's name."""
 _TRAINS = ("fit", "gradients")
+_SCORES = ("validation", "scores")
+"""Arrays of losses and accuracies."""
 
 Shape = tuple[int, ...]
 
@@ -96,11 +100,13 @@ class Post:
         self._grid = grid
         self._row = row
         self._timeout = timeout
-        self._min_clients = min_clients
+        self.min_clients = min_clients
+        self.splits: tuple[str, ...] = ("train",)
+        """What every client must hold."""
         self._interval = interval
         self._online: set[int] = set()
         self._asked_who: dict[str, int] = {}
-        self._tries: dict[int, int] = {}
+        self._refused: dict[int, tuple[int, float]] = {}
         self._claims: dict[int, Member] = {}
         self._shelves: dict[str, Shelf] = {}
         self._owed: dict[str, str] = {}
@@ -119,7 +125,7 @@ class Post:
         def enough() -> int:
             patient = max(patience, self._timeout) if self._asked_who else patience
             late = monotonic() - start >= patient
-            return min(self._min_clients, len(of)) if late else len(of)
+            return min(self.min_clients, len(of)) if late else len(of)
 
         self._wait(enough, of)
 
@@ -128,10 +134,12 @@ class Post:
         self._online = set(self._grid.get_node_ids())
         self._settle_claims()
         known = {member.node for member in self.members.values()} | set(self._asked_who.values())
+        self._refused = {node: r for node, r in self._refused.items() if node in self._online}
+        now = monotonic()
         new = [
             node
             for node in sorted(self._online - known - set(self._claims))
-            if self._tries.get(node, 0) < _TRIES
+            if self._refused.get(node, (0, now))[1] <= now
         ]
         sent = self._push([self._message("hello", node, Ask({}), {}) for node in new])
         self._asked_who |= {name: node for name, node in zip(sent, new, strict=True) if name}
@@ -155,7 +163,7 @@ class Post:
 
         ``rows`` are the models by their names; a client is sent those that it lacks.
         """
-        self._wait(lambda: min(self._min_clients, len(of)), of)
+        self._wait(lambda: min(self.min_clients, len(of)), of)
         here = self.ready(asks)
         for client in sorted(set(asks) - set(here)):
             late = self._connected(client)
@@ -237,10 +245,18 @@ class Post:
         return names
 
     def _pull(self, waiting: Collection[str]) -> list[Message]:
-        replies = list(self._grid.pull_messages(list(waiting))) if waiting else []
-        sizes = (size_of(reply.content) for reply in replies if reply.has_content())
+        """Answers to what is waited for, one to each question; what else comes is dropped."""
+        pulled = self._grid.pull_messages(list(waiting)) if waiting else []
+        replies: dict[str, Message] = {}
+        for reply in pulled:
+            about = reply.metadata.reply_to_message_id
+            if about in waiting:
+                replies.setdefault(about, reply)
+            else:
+                _log(WARNING, "an answer to a question that was not asked is dropped")
+        sizes = (size_of(reply.content) for reply in replies.values() if reply.has_content())
         self.wire = _more(self.wire, bytes_up=sum(sizes))
-        return replies
+        return list(replies.values())
 
     def _read(self, client: str, ask: Ask, reply: Message) -> dict[str, Tensor]:
         """The arrays that are due, checked."""
@@ -254,17 +270,20 @@ class Post:
             raise NonsenseError(f"sends {sorted(arrays)}, where {sorted(ask.due)} are due")
         found = {name: unpack(arrays[name], *due) for name, due in ask.due.items()}
         for name, tensor in found.items():
-            if bool(tensor.isnan().any()) or (name == "rows" and not bool(tensor.isfinite().all())):
-                raise NonsenseError(f"sends {name} that are infinite or NaN")
+            if wrong := _wrong(name, tensor):
+                raise NonsenseError(f"sends {name} that are {wrong}")
         return found
 
     def _introduce(self, node: int, reply: Message) -> None:
         """Take in a client that has said who it is."""
-        self._tries[node] = self._tries.get(node, 0) + 1
         try:
             member = self._member(node, reply)
         except NonsenseError as wrong:
-            _log(WARNING, "node %s is not taken in: it %s", node, wrong)
+            times = self._refused.get(node, (0, 0.0))[0] + 1
+            pause = _PAUSES[min(times, len(_PAUSES) - 1)]
+            self._refused[node] = (times, monotonic() + pause)
+            again = "it is asked again in %g s"
+            _log(WARNING, f"node %s is not taken in: it %s; {again}", node, str(wrong)[:500], pause)
             return
         if self._connected(member.client) and self.members[member.client].node != node:
             why = f"says it is {member.client!r}, but so does another node"
@@ -292,8 +311,8 @@ class Post:
         values = _values(reply)
         client, length, dtype = (values.get(key) for key in ("client", "length", "dtype"))
         due = (self._row.numel(), str(self._row.dtype).removeprefix("torch."))
-        if not isinstance(client, str) or not client:
-            raise NonsenseError("gives no name")
+        if not (isinstance(client, str) and client.isprintable() and 1 <= len(client) <= _LONGEST):
+            raise NonsenseError(f"gives no name of 1 to {_LONGEST} printable characters")
         if (length, dtype) != due:
             raise NonsenseError(f"has models of {length} {dtype}, where {due[0]} {due[1]} are due")
         sizes = {split: values.get(split, 0) for split in ("train", "validation", "test")}
@@ -301,6 +320,9 @@ class Post:
             if not isinstance(size, int) or size < (split == "train"):
                 raise NonsenseError(f"has {size!r} {split} samples")
         whole = {split: int(str(size)) for split, size in sizes.items() if size}
+        for split in self.splits:
+            if split not in whole:
+                raise NonsenseError(f"has no {split} samples, which all clients here have")
         features = values.get("features")
         if not isinstance(features, int) or features < 1:
             raise NonsenseError(f"has samples of {features!r} features")
@@ -326,9 +348,22 @@ class Post:
             sleep(min(0.2, self._interval))
 
     def _miss(self, client: str, task: str, why: str) -> None:
-        _log(WARNING, "client %r gives no answer to %s: %s", client, task, why)
-        absence = Absence(client, task, why)
+        _log(WARNING, "client %r gives no answer to %s: %s", client, task, why[:500])
+        absence = Absence(client, task, why[:500])
         self.wire = _more(self.wire, absences=(absence,))
+
+
+def _wrong(name: str, tensor: Tensor) -> str:
+    """What is wrong with figures that a client sends, if anything.
+
+    A loss may be infinite, if a model is that bad, but never minus infinity, also in float32.
+    """
+    if name in ("rows", "subspaces"):
+        return "" if bool(tensor.isfinite().all()) else "infinite or NaN"
+    if bool(tensor.isnan().any()) or bool((tensor.float() == -torch.inf).any()):
+        return "NaN or minus infinity"
+    shares = tensor if name == "shares" else tensor[..., 1] if name in _SCORES else tensor[:0]
+    return "not between 0 and 1" if bool(((shares < 0) | (shares > 1 + 1e-6)).any()) else ""
 
 
 def _values(reply: Message) -> Mapping[str, object]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from logging import INFO, getLogger
 from pathlib import Path
 
@@ -13,17 +12,17 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from srfca.errors import InputError
+from srfca.errors import require
 from srfca.federation.base import Tick, silent
-from srfca.files import replace_file, writable_folder
+from srfca.files import writable_folder
 from srfca.flower.federation import FlowerFederation
+from srfca.flower.members import read_members, write_members
 from srfca.flower.post import Member
-from srfca.flower.serve import place, servable, serve
+from srfca.flower.serve import place, servable, serve, write
 from srfca.flower.settings import Settings, configured
 from srfca.methods import SRFCA, Method, Result
 
 _log = getLogger("flwr").log
-CLIENTS = "clients.json"
 
 Done = Callable[[Result, FlowerFederation], None]
 """Is given the result, and the federation while it is still there."""
@@ -63,10 +62,20 @@ def run(
     """Wait for the clients, run the method, and give each client its model.
 
     Clients that came too late to take part are placed at the end.
-    With ``settings.out`` a run that was killed goes on with the clients that it had.
+    With ``settings.out`` a run that was killed goes on with the clients that it had, and one that
+    had ended, or was serving, with its newest result.
     """
     folder = None if settings.out is None else writable_folder(Path(settings.out))
     before = [] if folder is None else read_members(folder)
+    result = None if folder is None else finished(folder, method, settings.seed, before)
+    if result is not None:
+        before = [member for member in before if member.client in result.clients]
+    elif before:
+        require(
+            len(before) == settings.clients,
+            f"{folder} holds a run of {len(before)} clients, not of {settings.clients}: "
+            "set srfca.clients, or choose another srfca.out",
+        )
     federation = FlowerFederation(
         grid,
         model,
@@ -74,19 +83,20 @@ def run(
         min_clients=settings.min_clients,
         timeout=settings.timeout,
     )
-    journal = None
-    if folder is not None:
-        journal = folder / "journal"
-        write_members(folder, federation.members)
     _log(INFO, "%s with %s clients", method.name, len(federation.clients))
-    result = method.fit(federation, settings.seed, Logged(), journal)
-    if servable(result) and (newcomers := federation.newcomers()):
-        result = place(federation, result, newcomers)
-    if folder is not None:
-        result.save(folder)
+    if result is None:
+        journal = None
+        if folder is not None:
+            journal = folder / "journal"
+            write_members(folder, federation.members)
+        result = method.fit(federation, settings.seed, Logged(), journal)
+        if servable(result) and (newcomers := federation.newcomers()):
+            result = place(federation, result, newcomers)
+        if folder is not None:
+            write(folder, federation, result)
     for line in (*result.summary().splitlines(), *costs(result, federation)):
         _log(INFO, "%s", line)
-    federation.keep(result.client_models if result.tuned is None else result.tuned)
+    federation.keep(result.final_models)
     if done is not None:
         done(result, federation)
     if settings.serve:
@@ -94,20 +104,15 @@ def run(
     return result
 
 
-def write_members(folder: Path, members: list[Member]) -> None:
-    """Write down who the clients are, for a run that goes on with them."""
-    text = json.dumps([asdict(member) for member in members], indent=1) + "\n"
-    replace_file(folder / CLIENTS, text.encode())
-
-
-def read_members(folder: Path) -> list[Member]:
-    """What ``write_members`` wrote, nobody if it did not."""
-    try:
-        return [Member(**each) for each in json.loads((folder / CLIENTS).read_bytes())]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{folder / CLIENTS} is damaged: {error}") from error
+def finished(folder: Path, method: Method, seed: int, members: Sequence[Member]) -> Result | None:
+    """The newest result of the same run, if it had ended, and its clients are known."""
+    if not (folder / "result.json").exists():
+        return None
+    found = Result.load(folder)
+    asked = json.loads(json.dumps([method.name, seed, method.parameters()]))
+    known = [member.client for member in members if member.client in found.clients]
+    same = [found.method, found.seed, dict(found.parameters)] == asked
+    return found if same and tuple(known) == found.clients else None
 
 
 class Logged:

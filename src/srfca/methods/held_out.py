@@ -36,13 +36,13 @@ def interchangeable(
     tells whether it is more than that, at a level for all pairs together; a usual loss that grows
     2.5 times is more than that, even where few samples make the test blind. Losses of few samples
     are often close to 0 and sometimes long: what counts is log(usual loss + loss). Clients whose
-    losses are not known, NaN, do not count; clusters of no others are not joined.
+    losses are not known, or infinite, do not count; clusters of no others are not joined.
     """
     from scipy.special import stdtrit
 
     count = partition.num_clusters
     pairs = count * (count - 1) // 2
-    known = ~np.isnan(losses)
+    known = np.isfinite(losses)
     same = np.eye(count, dtype=bool)
     for a in range(count):
         for b in range(a):
@@ -77,7 +77,8 @@ def transfer(federation: Federation, w0: Tensor, w: Tensor) -> float:
 
     def held_out(models: Tensor, shift: int = 0) -> float:
         clients = np.roll(every, shift).tolist()
-        return float(federation.scores(models, clients, "validation").loss.nanmean())
+        losses = federation.scores(models, clients, "validation").loss
+        return float(losses[losses.isfinite()].mean())
 
     start = held_out(w0.expand(len(w), -1))
     own = start - held_out(w)

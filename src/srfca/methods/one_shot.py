@@ -93,7 +93,8 @@ def threshold_clusters(
 ) -> tuple[Partition | None, Choice, np.ndarray | None]:
     """Clusters of the graph of clients at lambda, None if no lambda shows any; all pairs or few.
 
-    A client whose distances are not known, because it did not answer, is left out.
+    A client whose distances are not known, because it did not answer, is left out; and so is one
+    that is infinitely far, because its model is beyond numbers.
     """
     distance = distance_named(options.distance)
     given = (options.threshold, options.min_size, seed, options.metric)
@@ -112,7 +113,9 @@ def threshold_clusters(
         found, choice = lazy_clusters(between, len(here), *given)
         return None if found is None else found.spread(here, m), choice, None
     distances = distance(own, own)
-    absent = bool(own.federation.wire.absences)
+    endless = np.isinf(distances)
+    absent = bool(own.federation.wire.absences) or bool(endless.any())
+    distances = np.where(endless, np.nan, distances)
     here = complete(distances) if absent else np.arange(m)
     among = distances[np.ix_(here, here)]
     if absent:

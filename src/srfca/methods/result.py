@@ -111,6 +111,11 @@ class Result:
         return models_of_clients(self.models, self.labels)
 
     @property
+    def final_models(self) -> Tensor:
+        """``[m, P]`` the model that each client ends up with: fine-tuned, if it was."""
+        return self.client_models if self.tuned is None else self.tuned
+
+    @property
     def predictors(self) -> Tensor | Mixture:
         """What clients predict with, before fine-tuning: their models, or their mixtures."""
         return self.client_models if self.mixture is None else Mixture(self.models, self.mixture)
@@ -280,7 +285,7 @@ def reach(federation: Federation, models: Tensor, partition: Partition) -> Tenso
     models = models[: partition.num_clusters]
     losses = federation.losses(models, range(len(federation.clients)), "validation").cpu()
     of_clusters = [losses[c, torch.as_tensor(members)] for c, members in enumerate(partition)]
-    known = [own[~own.isnan()].double() for own in of_clusters]
+    known = [own[own.isfinite()].double() for own in of_clusters]
     means = torch.stack([own.mean() if len(own) else own.new_tensor(torch.inf) for own in known])
     sizes = torch.tensor([len(own) for own in known])
     freedom = int((sizes - 1).clamp(min=0).sum())

@@ -291,7 +291,7 @@ def standing(
 
 def unless_unknown(distances: np.ndarray, clusters: Clusters) -> np.ndarray:
     """The nearest cluster ``[m]`` by distances ``[m, k]``, or the present one if none is known."""
-    nearest = least(torch.as_tensor(distances.T))
+    nearest = least(torch.as_tensor(np.where(np.isinf(distances), np.nan, distances).T))
     return np.where(nearest >= 0, nearest, clusters.partition.labels)
 
 
