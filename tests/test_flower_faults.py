@@ -285,7 +285,7 @@ def test_a_server_that_is_killed_while_serving_goes_on_serving(tmp_path: Path) -
     got: dict[int, torch.Tensor] = {}
     grid = make_grid(range(M - 1), receive=received(got))
     config: dict[str, Any] = {"clients": M - 1, "seed": 1, "out": str(tmp_path), "look": 0.01}
-    config |= {"serve": True, "refresh": 0.05, "serve-for": 0.6}
+    config |= {"serve": True, "refresh": 0.2, "serve-for": 1.5}
 
     def joins(partition: int, message: Message) -> object:
         if message.metadata.message_type == "query.keep" and len(grid.contexts) < M:
@@ -303,7 +303,7 @@ def test_a_server_that_is_killed_while_serving_goes_on_serving(tmp_path: Path) -
     assert after.clients == before.clients
     assert all(torch.equal(got[client], sent[client]) for client in range(M))
     assert not any(kind == "train.fit" for _, kind in again.log)
-    run_app(make_grid(), config | {"serve-for": 0.2})
+    run_app(make_grid(), config | {"serve-for": 0.8})
     names = [stage.name for stage in Result.load(tmp_path).history]
     assert len(names) > len(before.history)
     assert len(set(names)) == len(names), "refreshes are counted on"
