@@ -15,7 +15,7 @@ from srfca import SRFCA, Global, InputError, methods, models
 from srfca.apps import new_app
 from srfca.flower import FlowerFederation, client_app
 from srfca.flower.records import ARRAYS, pack
-from srfca.flower.serve import join, place
+from srfca.flower.serve import join, place, serve
 from srfca.flower.settings import Settings
 from srfca.methods import Result
 from srfca.random import Key
@@ -340,6 +340,15 @@ def test_refreshes_that_were_missed_are_not_made_up_for(monkeypatch: pytest.Monk
     settings = Settings(clients=M, look=0.5, refresh=2.0, serve_for=17.0, serve=True)
     serving.serve(SR_FCA, settings, federation, result)
     assert starts == [2.0, 14.0, 16.0]
+
+
+def test_a_refresh_that_nobody_answers_changes_nothing() -> None:
+    grid = make_grid()
+    federation = make(grid)
+    result = SR_FCA.fit(federation, seed=1)
+    grid.fault = raising_in("train.fit", *range(M))
+    settings = Settings(clients=M, look=0.01, refresh=0.01, serve_for=0.2, serve=True)
+    assert serve(SR_FCA, settings, federation, result) is result
 
 
 @pytest.mark.parametrize("name", ["class", "srfca", "json"])

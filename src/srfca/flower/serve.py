@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from logging import INFO, getLogger
+from logging import INFO, WARNING, getLogger
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require
+from srfca.errors import InputError, require
 from srfca.federation.base import Work
 from srfca.flower.federation import FlowerFederation
 from srfca.flower.members import write_members
@@ -42,7 +42,10 @@ def serve(
         result = join(federation, result, [c for c in here if result.labels[c] < 0])
         if settings.refresh and monotonic() >= due:
             done = sum(stage.name.startswith(REFRESH) for stage in result.history)
-            result = refreshed(federation, result, method.work, settings.refresh_rounds, done)
+            try:
+                result = refreshed(federation, result, method.work, settings.refresh_rounds, done)
+            except InputError as error:
+                _log(WARNING, "clusters stay as they are, without a refresh: %s", error)
             due = monotonic() + settings.refresh
         federation.keep(result.final_models[here], here)
         if result is not before and settings.out is not None:
