@@ -446,7 +446,7 @@ def test_a_run_whose_loss_is_infinite_has_failed(monkeypatch: pytest.MonkeyPatch
     usual = Result.scores
     monkeypatch.setattr(Result, "scores", endless)
     [failure] = compare.compare(small(), ["local"]).failures
-    assert "Local diverged for client '1', by its test loss" in str(failure.why)
+    assert "Local diverged for client '1' (test loss)" in str(failure.why)
 
 
 def test_table_files(tmp_path: Path) -> None:

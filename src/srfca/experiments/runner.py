@@ -177,5 +177,5 @@ def run(
         endless = (~loss.isfinite()).nonzero().flatten().tolist()
         if endless:
             who = clients.clients[endless[0]]
-            raise diverged(learner.name, f"client {who!r}, by its {split} loss", len(endless) - 1)
+            raise diverged(learner.name, f"client {who!r} ({split} loss)", len(endless) - 1)
     return Outcome(experiment.name, name, result, clients, scores, tuned, split, seconds)

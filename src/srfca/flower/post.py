@@ -31,8 +31,8 @@ from srfca.flower.records import (
 from srfca.flower.shelf import Shelf
 
 _log = getLogger("flwr").log
-_PAUSES = (0.0, 1.0, 10.0, 60.0)
-"""Seconds before a node is asked again who it is, after so many wrong answers; then the last."""
+_PAUSES = (1.0, 10.0, 60.0)
+"""Seconds before a node is asked again who it is, after one wrong answer, two, and more."""
 _LATE = 10
 """How many timeouts a client that is late has before it is asked again."""
 _SAY = 5.0
@@ -280,10 +280,10 @@ class Post:
             member = self._member(node, reply)
         except NonsenseError as wrong:
             times = self._refused.get(node, (0, 0.0))[0] + 1
-            pause = _PAUSES[min(times, len(_PAUSES) - 1)]
+            pause = _PAUSES[min(times, len(_PAUSES)) - 1]
             self._refused[node] = (times, monotonic() + pause)
-            again = "it is asked again in %g s"
-            _log(WARNING, f"node %s is not taken in: it %s; {again}", node, str(wrong)[:500], pause)
+            text = "node %s is not taken in: it %s; it is asked again in %g s"
+            _log(WARNING, text, node, str(wrong)[:500], pause)
             return
         if self._connected(member.client) and self.members[member.client].node != node:
             why = f"says it is {member.client!r}, but so does another node"

@@ -114,11 +114,11 @@ def threshold_clusters(
         return None if found is None else found.spread(here, m), choice, None
     distances = distance(own, own)
     endless = np.isinf(distances)
-    absent = bool(own.federation.wire.absences) or bool(endless.any())
+    some_lack = bool(own.federation.wire.absences) or bool(endless.any())
     distances = np.where(endless, np.nan, distances)
-    here = complete(distances) if absent else np.arange(m)
+    here = complete(distances) if some_lack else np.arange(m)
     among = distances[np.ix_(here, here)]
-    if absent:
+    if some_lack:
         np.fill_diagonal(among, 0.0)
     check_distances(among)
     choice = choose(among, *given)

@@ -309,6 +309,6 @@ def diverged(what: str, name: str, others: int = 0) -> InputError:
     more = f" and {others} more" if others else ""
     return InputError(
         f"{what} diverged for {name}{more}: "
-        "the model has become infinite or NaN; lower lr, or set clip "
+        "the model, or its loss, has become infinite or NaN; lower lr, or set clip "
         "(where gradients are averaged, lower server_lr)"
     )
