@@ -3,8 +3,8 @@
     SRFCA_DATA=... python benchmarks/clusters.py femnist --methods sr-fca,ifca --k 2,3 --seeds 5
 
 Every method runs as it is. Then models are trained by FedAvg in the clusters that it found, from
-the same w0: with clients weighed by their samples, and with all alike. Whatever is still different
-is the clusters' doing; the rest is the training's.
+the same w0 and with the same batches: with clients weighed by their samples, with all alike, and
+with a trimmed mean. What differs then is the clusters' doing; the rest is the training's.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 
 from srfca.experiments import config, runner
 from srfca.experiments.config import takes_k
-from srfca.methods import Method, Oracle
-
-TRAININGS = ("its own training", "FedAvg by samples", "FedAvg, all alike")
+from srfca.methods import Method
+from srfca.methods.fedavg import fedavg
+from srfca.methods.rounds import aggregate_named, plain_mean, weighted_mean
+from srfca.methods.run import Run
 
 
 def main() -> None:
@@ -29,10 +30,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--split", choices=("test", "validation"), default="test")
+    parser.add_argument("--trim", type=float, default=0.1, help="beta of the trimmed mean")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
     experiment = config.load(arguments.experiment).set(arguments.set)
+    trainings = {
+        "FedAvg by samples": weighted_mean,
+        "FedAvg, all alike": plain_mean,
+        "FedAvg, trimmed mean": aggregate_named("trimmed_mean", arguments.trim),
+    }
     contestants = [
         (name, k)
         for name in arguments.methods.split(",")
@@ -45,14 +52,13 @@ def main() -> None:
             told = experiment if k is None else experiment.set([f"{name}.k={k}"])
             method: Method = runner.method(told, name, federation.data.truth)
             found = method.fit(federation, seed)
-            again = (
-                Oracle(truth=found.partition, weighted=weighted, work=method.work)
-                for weighted in (True, False)
-            )
+            trained = {"its own training": found.client_models}
+            for training, aggregate in trainings.items():
+                again = fedavg(Run(federation, seed), found.partition, method.work, aggregate, 1.0)
+                trained[training] = again.client_models
             title = method.name if k is None else f"{method.name}, K={k}"
-            results = (found, *(one.fit(federation, seed) for one in again))
-            for training, result in zip(TRAININGS, results, strict=True):
-                scores = result.scores(federation, arguments.split)
+            for training, models in trained.items():
+                scores = federation.scores(models, range(len(models)), arguments.split)
                 accuracy = np.nan if scores.accuracy is None else float(scores.accuracy.mean())
                 pair = (float(scores.loss.mean()), 100 * accuracy)
                 figures.setdefault((title, training), []).append(pair)
