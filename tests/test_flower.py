@@ -771,10 +771,12 @@ def test_the_data_of_several_clients_are_refused_by_name() -> None:
         grid.app(message, grid.contexts[1])
 
 
-def test_serving_needs_cluster_models() -> None:
+@pytest.mark.parametrize(("name", "asked"), [("local", False), ("fedem", True)])
+def test_serving_needs_cluster_models(name: str, asked: bool) -> None:
     grid = make_grid()
-    with pytest.raises(InputError, match="Local has no cluster models to serve"):
-        run_app(grid, {"clients": M, "method": "local", "serve": True})
+    with pytest.raises(InputError, match="has no cluster models to serve"):
+        run_app(grid, {"clients": M, "method": name, "serve": True})
+    assert bool(grid.log) == asked, "who can tell beforehand asks nobody"
 
 
 @given(

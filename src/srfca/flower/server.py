@@ -65,6 +65,7 @@ def run(
     With ``settings.out`` a run that was killed goes on with the clients that it had, and one that
     had ended, or was serving, with its newest result.
     """
+    require(not settings.serve or method.clustered, f"{method.name} has no cluster models to serve")
     folder = None if settings.out is None else writable_folder(Path(settings.out))
     before = [] if folder is None else read_members(folder)
     result = None if folder is None else finished(folder, method, settings.seed, before)
