@@ -18,18 +18,24 @@ from torch import Tensor
 from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work
 from srfca.clustering.lazy import lazy_clusters
 from srfca.clustering.threshold import complete
+from srfca.data import rotated_digits
 from srfca.distances import Side, cross_loss
 from srfca.federation.base import Absence, Sample, Scores, Split, Wire
 from srfca.methods import (
     CFL,
     IFCA,
+    MOCHA,
     PACFL,
+    Ditto,
+    FedEM,
     FedGroup,
+    FedSoft,
     FeSEM,
     Global,
     Hierarchical,
     HypCluster,
     Method,
+    OneShotIFCA,
     OneShotKMeans,
 )
 from srfca.methods.held_out import interchangeable
@@ -43,8 +49,8 @@ from srfca.methods.rounds import (
     trained_models,
 )
 from srfca.methods.run import Run
-from srfca.methods.starts import distant_models, drawn_models
-from srfca.models import linear
+from srfca.methods.starts import distant_models, drawn_models, random_models
+from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
 
@@ -58,10 +64,14 @@ class Dropping(Simulation):
     """A simulation in which some clients do not answer some questions, by their number."""
 
     def __init__(
-        self, drops: dict[int, list[int]], data: ClientData = DATA, validation: float = 0.1
+        self,
+        drops: dict[int, list[int]],
+        data: ClientData = DATA,
+        validation: float = 0.1,
+        model: Any = None,
     ) -> None:
-        inputs = data.train.x.shape[1]
-        super().__init__(data, linear(inputs), device="cpu", validation=validation)
+        model = model or linear(data.train.x.shape[1])
+        super().__init__(data, model, device="cpu", validation=validation)
         self.drops = drops
         self.asked = 0
         self.wire = Wire()
@@ -91,6 +101,11 @@ class Dropping(Simulation):
         losses = super().losses(models, clients, split, sample)
         losses[:, self._lost("losses", clients)] = torch.nan
         return losses
+
+    def shares(self, models: Any, clients: Sequence[int]) -> Tensor:
+        shares = super().shares(models, clients)
+        shares[self._lost("shares", clients)] = torch.nan
+        return shares
 
     def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
         bases = super().subspaces(clients, rank)
@@ -130,13 +145,18 @@ def test_ifca_ends_whoever_does_not_answer(drops: dict[int, list[int]]) -> None:
 
 OTHERS: dict[str, Method] = {
     "CFL": CFL(gamma_max=0.5, warm_up=1, eps1="90%", eps2="1%", work=WORK),
+    "Ditto": Ditto(work=WORK),
+    "FedEM": FedEM(k=2, work=WORK),
     "FedGroup": FedGroup(k=2, pretrained=1.0, pretrain_steps=10, work=WORK),
+    "FedSoft": FedSoft(k=2, work=WORK),
     "FeSEM": FeSEM(k=2, work=WORK),
     "Hierarchical": Hierarchical(k=2, global_rounds=1, work=WORK),
     "HypCluster": HypCluster(k=2, work=WORK),
     "IFCA": IFCA(k=2, start="clients", work=WORK),
     "HypCluster, drawn": HypCluster(k=2, centres="drawn", work=WORK),
     "IFCA, distant": IFCA(k=2, start="distant", work=WORK),
+    "MOCHA": MOCHA(work=WORK),
+    "ONE_SHOT + IFCA": OneShotIFCA(threshold="45%", work=WORK),
     "one-shot k-means": OneShotKMeans(k=2, work=WORK),
     "PACFL": PACFL(k=2, rank=2, work=WORK),
 }
@@ -159,6 +179,71 @@ def test_other_methods_end_whoever_does_not_answer(name: str, drops: dict[int, l
     if not silent:
         expected = OTHERS[name].fit(Simulation(DATA, linear(4), device="cpu"), seed=0)
         assert torch.equal(found.models, expected.models)
+
+
+ALWAYS = range(60)
+
+
+@pytest.mark.parametrize(
+    ("method", "prox"),
+    [
+        (FedEM(k=1, start="random"), 0.0),
+        (FedSoft(k=1, start="random", penalty=0.1), 0.1),
+    ],
+)
+@given(silent=st.sets(st.integers(0, M - 1), max_size=M - 1))
+@settings(max_examples=10)
+def test_a_mean_is_over_those_who_answer(method: Method, prox: float, silent: set[int]) -> None:
+    """One round with one component, or one centre, is a round of FedAvg, whoever is silent."""
+    work = Work(steps=2, local_steps=2, batch_size=None, lr=0.05)
+    found = replace(method, work=work).fit(Dropping({q: sorted(silent) for q in ALWAYS}))
+    whole = Dropping({}, DATA)
+    starts = random_models(Run(whole, 0), 1, "start").repeat(M, 1)
+    rows = whole.fit(starts, range(M), replace(work, prox=prox), KEY)
+    expected = rows[[client for client in range(M) if client not in silent]].mean(0)
+    torch.testing.assert_close(found.models[0], expected)
+
+
+def test_who_is_silent_in_the_first_round_of_fesem_is_placed_at_the_end() -> None:
+    """Trained from some centre, a network would stay near to it."""
+    digits = rotated_digits(clients=16, rotations=2)
+    federation = Dropping({0: [1, 2, 3]}, digits, model=mlp(64, 32, 10))
+    work = Work(steps=60, local_steps=5, batch_size=10, lr=0.5)
+    assert FeSEM(k=2, work=work).fit(federation).partition == digits.truth
+
+
+def test_fedsoft_keeps_what_a_client_said_before_and_places_who_never_answers() -> None:
+    questions: list[int] = []
+
+    class Told(Dropping):
+        def shares(self, models: Any, clients: Sequence[int]) -> Tensor:
+            questions.append(self.asked)
+            return super().shares(models, clients)
+
+    method = FedSoft(k=2, work=WORK)
+    method.fit(Told({}))
+    once = method.fit(Dropping({questions[-1]: [1, 3]}))
+    assert once.partition == DATA.truth
+    never = method.fit(Dropping({question: [1] for question in range(questions[-1] + 3)}))
+    assert never.history[-1].name == "PLACE"
+    assert never.partition == DATA.truth
+    assert never.own is not None
+    assert torch.equal(never.own[1], never.models[never.labels[1]])
+
+
+def test_who_never_answers_gets_the_last_model_of_ditto() -> None:
+    found = Ditto(work=WORK).fit(Dropping({question: [1] for question in ALWAYS}))
+    assert found.own is not None
+    assert torch.equal(found.own[1], found.models[0])
+
+
+def test_who_never_answers_is_at_the_mean_of_mocha_and_moves_nobody() -> None:
+    """Of the tasks that answer the relationship "to the mean" makes what it makes without it."""
+    method = MOCHA(relationship="mean", work=WORK)
+    found = method.fit(Dropping({question: [M - 1] for question in ALWAYS}))
+    fewer = method.fit(Dropping({}, examples.regression([20] * (M - 1), clusters=2)))
+    torch.testing.assert_close(found.models[:-1], fewer.models)
+    torch.testing.assert_close(found.models[-1], fewer.models.mean(0))
 
 
 @pytest.mark.parametrize("name", ["CFL", "FedGroup", "Hierarchical", "one-shot k-means", "PACFL"])

@@ -38,6 +38,36 @@ def federation(clients: ClientData, **options: Any) -> Simulation:
     return Simulation(clients, lambda: model().double(), **options)
 
 
+@pytest.mark.parametrize("option", [{}, {"min_size": 1}, {"gamma_max": 0.3}])
+def test_one_odd_client_does_not_keep_the_others_together(option: dict[str, Any]) -> None:
+    odd = [-20.0, -20.0, 0.0, 0.0]
+    clients = lines([[5.0, 1.0, 0.0, 0.0]] * 8 + [[1.0, 5.0, 0.0, 0.0]] * 8 + [odd], 200, 0.1)
+    work = Work(steps=100, local_steps=2, batch_size=None, lr=0.05)
+    found = CFL(work=work, **option).fit(federation(clients))
+    assert Partition(found.labels[:16]) == Partition([0] * 8 + [1] * 8)
+
+
+@given(st.integers(4, 9), st.integers(1, 2), st.integers(0, 99))
+def test_a_part_that_is_too_small_is_set_aside(count: int, least: int, seed: int) -> None:
+    """Who was set aside is with the most similar of the rest; the rest is cut as if alone."""
+    draws = np.random.default_rng(seed)
+    alpha = similarities(torch.tensor(draws.normal(size=(count, 3))))
+    parts = bipartition(alpha, min_size=least)
+    assert sorted(np.concatenate(parts)) == list(range(count))
+    first = bipartition(alpha)
+    if min(map(len, first)) >= least:
+        assert [part.tolist() for part in parts] == [part.tolist() for part in first]
+    elif min(map(len, parts)) >= least:
+        aside = int(min(first, key=len)[0])
+        own = next(part for part in parts if aside in part)
+        rest = np.delete(np.arange(count), aside)
+        below = [rest[part].tolist() for part in bipartition(alpha[np.ix_(rest, rest)])]
+        if min(map(len, below)) >= least:
+            assert rest[alpha[aside, rest].argmax()] in own
+            without = {frozenset(part.tolist()) - {aside} for part in parts}
+            assert without == set(map(frozenset, below))
+
+
 def test_two_rounds_by_hand() -> None:
     clients = lines([[3.0], [-3.0], [3.5], [-2.0]])
     rate = 0.1

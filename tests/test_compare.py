@@ -409,6 +409,9 @@ def test_tables_of_made_up_rows() -> None:
     assert found.cells[0] == ["2", "0.0", "1.00", "80.00 ± 7.07", "80.0 ± 7.1"]
     assert found.best[0] == [False, False, True, True, True], "the best of two, none of equals"
     assert not any(found.best[1]), "an oracle is not in the race"
+    failed = summary.results(ROWS[1:])  # without SR-FCA's worse seed
+    assert failed.names[-1] == "SR-FCA"
+    assert not any(failed.best[-1]), "nor is who failed on some seed"
     cost = summary.costs(ROWS)
     assert cost.cells[0] == ["120", "120", "120", "5.00", "5.00", "120", "1.2"]
     regression = summary.results([row("odd", 0, None, worst_loss=2e-6)])

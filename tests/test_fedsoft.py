@@ -127,6 +127,7 @@ def test_more_centres_than_groups_leave_some_empty_and_say_so() -> None:
     federation = Simulation(examples.regression([20] * 6), linear(4))
     result = FedSoft(k=4, work=WORK).fit(federation)
     empty = result.history[-1].notes["empty"]
+    assert empty == [3]
     assert len(result.models) == 4 - len(empty) == result.partition.num_clusters
 
 

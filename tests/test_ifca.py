@@ -239,6 +239,13 @@ class Scripted:
         return values.unsqueeze(1).expand(-1, len(clients)).clone()
 
 
+def test_a_model_without_a_loss_wins_no_restart() -> None:
+    federation = Scripted(regressions(validation=0), [5.0, 6.0, 9.0, torch.nan, 4.0, 7.0])
+    result = IFCA(k=2, restarts=3, work=WORK).fit(federation)
+    assert result.history[-1].notes["training_losses"] == [5.0, 9.0, 4.0]
+    assert result.history[-1].notes["kept"] == "IFCA 3"
+
+
 def test_the_restart_of_least_training_loss_is_kept() -> None:
     federation = Scripted(regressions(validation=0), [5.0, 6.0, 4.0, 1.0, 2.0, 2.0])
     result = IFCA(k=2, restarts=3, work=WORK).fit(federation)

@@ -105,5 +105,5 @@ def test_bad_parameters_are_named(option: dict[str, Any]) -> None:
 
 
 def test_more_clusters_than_clients_are_refused() -> None:
-    with pytest.raises(InputError, match="k must be at most the 3 clients, not 4"):
+    with pytest.raises(InputError, match="k=4 is more than the 3 clients"):
         OneShotKMeans(k=4).fit(Simulation(examples.regression([4] * 3), linear(4)))

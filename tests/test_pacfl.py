@@ -170,3 +170,8 @@ def test_blocks_do_not_matter() -> None:
 def test_bad_parameters_are_named(option: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(option))):
         PACFL(**option)
+
+
+def test_more_clusters_than_clients_are_refused() -> None:
+    with pytest.raises(InputError, match="k=5 is more than the 4 clients"):
+        PACFL(k=5).fit(Simulation(examples.regression([20] * 4), linear(4)))

@@ -66,6 +66,9 @@ def test_a_warm_start_is_what_fedavg_trained() -> None:
     plain = config.load("rotated-digits").set(settings)
     warm = plain.set(["warm_start=6"])
     start = runner.federation(warm, seed=3).initial(3)
+    own = ["global.lr=0.01", "global.participation=0.5", "global.weighted=false"]
+    same = runner.federation(warm.set(own), seed=3).initial(3)
+    assert torch.equal(start, same), "these are for the method"
     clients = runner.federation(plain, seed=3)
     trained = runner.method(plain.set(["work.steps=6"]), "global").fit(clients, seed=3)
     assert torch.equal(start, trained.models[0])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
+from math import ceil
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,7 +18,7 @@ from srfca.errors import require
 from srfca.experiments.config import Experiment, method_class, takes_k
 from srfca.federation import Simulation, Work
 from srfca.federation.base import Scores, Split
-from srfca.methods import Result
+from srfca.methods import Global, Result
 from srfca.methods.rounds import diverged
 from srfca.methods.run import Monitor
 
@@ -97,7 +98,7 @@ TENTH = 0.1
 
 def figures(scores: Scores) -> dict[str, float | None]:
     """Means over the clients, the worst client, and the mean over the worst tenth of them."""
-    count = max(1, round(TENTH * len(scores.loss)))
+    count = ceil(TENTH * len(scores.loss))
     accuracy = scores.accuracy
     found = (
         None if accuracy is None else float(accuracy.mean()),
@@ -132,9 +133,8 @@ def federation(
     clients = Simulation(data, model, **arguments)
     if not steps:
         return clients
-    settings = [f"global.steps={steps}", "global.personal_steps=0"]
-    settings += [] if rate is None else [f"global.lr={rate}"]
-    pretraining = method(experiment.set(settings), "global")
+    work = Work(**experiment.arguments("work"))
+    pretraining = Global(work=replace(work, steps=steps, lr=work.lr if rate is None else rate))
     start = pretraining.fit(clients, seed=seed, monitor=monitor).models[0]
     return Simulation(data, clients.module(start), **arguments)
 

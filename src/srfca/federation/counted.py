@@ -45,7 +45,7 @@ class Budget:
     bytes_up: int = 0
     """Of models, gradients and subspaces."""
     evaluations: int = 0
-    """How often a model was evaluated on all of one client's data."""
+    """How often a model was evaluated on one client's data, or on a sample of them."""
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))

@@ -194,6 +194,10 @@ def place_silent(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
     labels = answer.labels.copy()
     losses = run.federation.losses(answer.models, lost.tolist()).cpu()
     labels[lost] = in_reach(losses, limits)
-    placed = replace(answer, labels=labels)
+    own = answer.own
+    if own is not None:
+        found, own = lost[labels[lost] >= 0], own.clone()
+        own[found] = answer.models[labels[found]]
+    placed = replace(answer, labels=labels, own=own)
     run.record("PLACE", Partition(labels), placed.client_models)
     return placed

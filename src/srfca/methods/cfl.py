@@ -68,7 +68,7 @@ class CFL(Method):
             ``sqrt((1 - alpha_cross_max) / 2)``. ``auto`` asks whether the similarities show groups,
             the same as in the round before, that it does not cut through.
         warm_up: Rounds before the first split.
-        min_size: The least number of clients of a part.
+        min_size: The least number of clients of a part; ``auto`` sees groups of two or more.
         linkage: How the similarities are cut in two: ``single`` is the optimal bipartition,
             ``complete`` that of the authors' code; also ``average`` and ``ward``.
         weighted: Weigh clients by their samples, else all alike.
@@ -159,20 +159,21 @@ class CFL(Method):
         norms = updates.norm(dim=1)
         aggregate = weighted_mean if self.weighted else plain_mean
         mean_norm, max_norm = float(aggregate(updates, sizes).norm()), float(norms.max())
-        if len(updates) < 2 * self.min_size:
+        least = max(self.min_size, 2) if self.gamma_max == "auto" else self.min_size
+        if len(updates) < 2 * least:
             return Look(cluster, mean_norm, max_norm, why="too few clients for two parts")
         if mean_norm >= limit(self.eps1, float(norms.mean()), "eps1"):
             return Look(cluster, mean_norm, max_norm, why="still learning together")
         if max_norm <= limit(self.eps2, first, "eps2"):
             return Look(cluster, mean_norm, max_norm, why="no client has anything left to learn")
         alpha = similarities(updates)
-        parts = bipartition(alpha, self.linkage)
+        parts = bipartition(alpha, self.linkage, least)
         cross = float(alpha[np.ix_(*parts)].max())
-        if min(len(part) for part in parts) < self.min_size:
+        if min(len(part) for part in parts) < least:
             return Look(cluster, mean_norm, max_norm, cross, "a part would be too small")
         groups = None
         if isinstance(self.gamma_max, str):
-            groups, why = groups_seen(1 - alpha, max(self.min_size, 2), seed)
+            groups, why = groups_seen(1 - alpha, least, seed)
             worth = groups == before and keeps_whole(parts, groups)
         else:
             bound = float(np.sqrt((1 - cross) / 2))
@@ -202,10 +203,23 @@ def similarities(updates: Tensor) -> NDArray[np.float64]:
 
 
 def bipartition(
-    alpha: NDArray[np.float64], linkage: str = "single"
+    alpha: NDArray[np.float64], linkage: str = "single", min_size: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut similarities ``[J, J]`` in two; ``single`` makes the largest one across least."""
-    parts = agglomerate(1 - alpha, k=2, linkage=linkage).partition
+    """Cut similarities ``[J, J]`` in two; ``single`` makes the largest one across least.
+
+    A part of less than ``min_size`` is set aside, and the rest cut in its place; in the end those
+    that were set aside go with whom they are most similar to.
+    """
+    rest = np.arange(len(alpha))
+    while True:
+        cut = agglomerate(1 - alpha[np.ix_(rest, rest)], k=2, linkage=linkage).partition
+        small = min(cut, key=len)
+        if len(small) >= min_size or len(rest) - len(small) < 2:
+            break
+        rest = np.delete(rest, small)
+    labels = cut.labels[alpha[:, rest].argmax(1)]
+    labels[rest] = cut.labels
+    parts = Partition(labels)
     return parts.members(0), parts.members(1)
 
 

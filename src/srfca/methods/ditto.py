@@ -25,6 +25,7 @@ from srfca.methods.rounds import (
     cluster_round,
     counts,
     everybody,
+    heard,
     participants,
     trained_models,
 )
@@ -86,8 +87,8 @@ class Ditto(Method):
                 w = cluster_round(federation, w, who, labels, send, aggregate, key, tick)
                 own = Key(run.seed, "ditto personal", number)
                 v = torch.where(drawn, v, received)
-                v = personal_round(federation, v, received, who, personal, own, tick)
-                drawn[who] = True
+                v, sent = personal_round(federation, v, received, who, personal, own, tick)
+                drawn[who[sent]] = True
             v = torch.where(drawn, v, w)
         run.record("DITTO", partition, v)
         return Answer(partition.labels, w, own=v)
@@ -101,11 +102,15 @@ def personal_round(
     work: Work,
     key: Key,
     tick: Tick,
-) -> Tensor:
-    """The clients ``who`` train their own models of ``v`` ``[m, P]``, pulled to w ``[P]``."""
+) -> tuple[Tensor, NDArray[np.bool_]]:
+    """The clients ``who`` train their own models of ``v`` ``[m, P]``, pulled to w ``[P]``.
+
+    Also which of them answered: ``[c]``.
+    """
     at = torch.tensor(who, device=v.device)
     with federation.private():
         rows = federation.fit(v[at], who.tolist(), work, key, tick, w.expand(len(who), -1))
+    sent = heard(federation, rows, who)
     what = "training of the clients' own models"
     rows = check_finite(federation, rows, who, what, otherwise=v[at])
-    return v.index_copy(0, at, rows)
+    return v.index_copy(0, at, rows), sent

@@ -16,7 +16,7 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require, unknown
 from srfca.federation.base import Focus, Mixture, Tick, Work
 from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import check_finite, counts, everybody, participants
+from srfca.methods.rounds import check_finite, counts, everybody, heard, participants
 from srfca.methods.run import Run
 from srfca.methods.starts import check_start, starting_models
 from srfca.random import Key
@@ -86,8 +86,8 @@ class FedEM(Method):
                 who = torch.as_tensor(participants(federation, every, self.participation, key))
                 present = Mixture(theta, pi[who])
                 pi[who] = unless_unknown(federation.shares(present, who.tolist()), pi[who])
-                rows = train_components(run, present, who, work, key, tick)
-                weights = federation.sizes.to(theta.device)[who].unsqueeze(1).expand(-1, self.k)
+                rows, sent = train_components(run, present, who, work, key, tick)
+                weights = federation.sizes.to(theta.device)[who].unsqueeze(1) * sent
                 if self.weighting == "responsibilities":
                     weights = weights * pi[who]
                 theta = aggregate(rows, weights, theta)
@@ -111,8 +111,10 @@ def uniform(m: int, theta: Tensor) -> Tensor:
 
 def train_components(
     run: Run, present: Mixture, who: Tensor, work: Work, key: Key, tick: Tick
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Every component at every client ``who`` ``[c]``, trained on its part: ``[c, k, P]``.
+
+    Also which of them were sent: ``[c, k]``.
 
     Component j has the weighted loss ``1/b sum_i q_i(j) loss(x_i, y_i)`` of a batch of b, where
     ``q_i(j)`` is proportional to ``pi_tj exp(-loss)`` with the components of the round's start.
@@ -123,8 +125,10 @@ def train_components(
     clients = who.repeat_interleave(k).tolist()
     starts = present.models.repeat(c, 1)
     rows = run.federation.fit(starts, clients, work, key, tick, focus=focus)
+    sent = torch.tensor(heard(run.federation, rows, clients), device=rows.device)
     what = "training of a component"
-    return check_finite(run.federation, rows, clients, what, otherwise=starts).view(c, k, -1)
+    rows = check_finite(run.federation, rows, clients, what, otherwise=starts)
+    return rows.view(c, k, -1), sent.view(c, k)
 
 
 def aggregate(rows: Tensor, weights: Tensor, theta: Tensor) -> Tensor:

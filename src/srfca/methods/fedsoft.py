@@ -17,7 +17,7 @@ from srfca.errors import require
 from srfca.federation.base import Tick, Work
 from srfca.federation.counted import Counted
 from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import check_finite
+from srfca.methods.rounds import check_finite, heard
 from srfca.methods.run import Run
 from srfca.methods.starts import check_start, starting_models
 from srfca.random import Key, bits, client_words, streams
@@ -77,25 +77,28 @@ class FedSoft(Method):
         m = len(federation.clients)
         c = starting_models(run, self.k, self.start, alone, work.steps, "start")[0]
         draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
+        u = c.new_full((m, self.k), 1 / self.k)
+        known = torch.zeros(m, dtype=torch.bool, device=c.device)
         w: Tensor | None = None
         with run.stage("FEDSOFT", m * work.steps if draws is None else 0) as tick:
             for number in range(work.rounds):
                 key = Key(run.seed, "fedsoft", number)
                 if number % self.tau == 0:
-                    shares = federation.shares(c, range(m)).nan_to_num(nan=1 / self.k)
-                    u = importance(shares, self.sigma)
+                    shares = federation.shares(c, range(m))
+                    told = ~shares.isnan().any(1)
+                    u[told], known = importance(shares[told], self.sigma), known | told
                 v = aggregation_weights(u, federation.sizes)
                 if draws is not None:
                     v = selected(v, draws, key)
                 drawn, near = v.cpu().any(1), u @ c
                 w = near.clone() if w is None else w
-                w = self._train(federation, w, near, drawn, work, key, tick)
+                w, sent = self._train(federation, w, near, drawn, work, key, tick)
                 if number == work.rounds - 1:
                     with federation.private():
-                        w = self._train(federation, w, near, ~drawn, work, key, tick)
-                c = v[drawn].T @ w[drawn]
+                        w, _ = self._train(federation, w, near, ~drawn, work, key, tick)
+                c, known = centres(v * sent.unsqueeze(1), w, c), known | sent
         assert w is not None
-        labels = u.argmax(1).cpu().numpy()
+        labels = torch.where(known, u.argmax(1), -1).cpu().numpy()
         answer = Answer.of(labels, c, w)
         empty = sorted(set(range(self.k)) - set(labels.tolist()))
         notes = {"importance": u.tolist(), "empty": empty}
@@ -105,14 +108,19 @@ class FedSoft(Method):
     def _train(
         self, federation: Counted, w: Tensor, near: Tensor, chosen: Tensor, work: Work, key: Key,
         tick: Tick,
-    ) -> Tensor:  # fmt: skip
-        """The clients' models ``[m, P]``, of which the ``chosen`` ``[m]`` train, pulled to near."""
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The clients' models ``[m, P]``, of which the ``chosen`` ``[m]`` train, pulled to near.
+
+        Also which of them were sent: ``[m]``.
+        """
         who = chosen.nonzero().flatten().tolist()
+        sent = torch.zeros(len(w), dtype=torch.bool, device=w.device)
         if not who:
-            return w
+            return w, sent
         rows = federation.fit(w[who], who, work, key, tick, near[who])
+        sent[who] = torch.tensor(heard(federation, rows, who), device=w.device)
         rows = check_finite(federation, rows, who, "training", otherwise=w[who])
-        return w.index_copy(0, torch.tensor(who, device=w.device), rows)
+        return w.index_copy(0, torch.tensor(who, device=w.device), rows), sent
 
 
 def importance(shares: Tensor, sigma: float) -> Tensor:
@@ -129,6 +137,12 @@ def aggregation_weights(u: Tensor, sizes: Tensor) -> Tensor:
     """V ``[m, k]``: how much each client counts in each centre, ``u_is n_i`` divided by its sum."""
     counted = u * sizes.to(u.device, u.dtype).unsqueeze(1)
     return counted / counted.sum(0)
+
+
+def centres(v: Tensor, w: Tensor, before: Tensor) -> Tensor:
+    """Means ``[k, P]`` of rows ``[m, P]`` with weights ``[m, k]``; as before where all are 0."""
+    total = v.sum(0).unsqueeze(1)
+    return torch.where(total > 0, v.T @ w / total.clamp(min=1e-30), before)
 
 
 def selected(v: Tensor, draws: int, key: Key) -> Tensor:

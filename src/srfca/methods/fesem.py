@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require, require_positive
+from srfca.errors import require_positive
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.ifca import moved
 from srfca.methods.rounds import (
@@ -27,6 +27,7 @@ from srfca.methods.rounds import (
     participants,
     plain_mean,
     require_answers,
+    require_clients,
     trained_part,
     weighted_mean,
 )
@@ -65,7 +66,7 @@ class FeSEM(Method):
         federation = run.federation
         everyone = everybody(federation)
         m = len(everyone)
-        require(self.k <= m, f"k={self.k} is more than the {m} clients")
+        require_clients(m, self.k)
         aggregate = weighted_mean if self.weighted else plain_mean
         centres = federation.initial(run.seed).expand(self.k, -1)
         labels, changed = np.zeros(m, dtype=np.int64), []
@@ -75,6 +76,7 @@ class FeSEM(Method):
             for number in range(self.work.rounds):
                 key = Key(run.seed, "fesem", number)
                 who = participants(federation, everyone, self.participation if number else 1.0, key)
+                who = who[known[who]] if number else who
                 starts = centres[torch.tensor(labels[who], device=centres.device)]
                 rows = federation.fit(starts, who.tolist(), self.work, key, tick)
                 sent, here = answered(federation, rows, who, "training")

@@ -23,6 +23,7 @@ from srfca.methods.rounds import (
     federated_training,
     plain_mean,
     require_answers,
+    require_clients,
     trained_part,
     weighted_mean,
 )
@@ -83,6 +84,7 @@ class Hierarchical(Method):
         require(
             n < work.rounds, f"global_rounds must be less than the {work.rounds} rounds, not {n}"
         )
+        require_clients(len(federation.clients), self.k)
         aggregate = weighted_mean if self.weighted else plain_mean
         together = everybody(federation)
         start = federation.initial(run.seed).unsqueeze(0)

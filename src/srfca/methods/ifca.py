@@ -234,7 +234,7 @@ def alternate(
     answered = last >= 0
     last = np.where(answered, last, labels)
     changed.append(moved(labels, last))
-    best = losses[:, torch.tensor(answered)].min(0).values
+    best = losses[:, torch.tensor(answered)].nan_to_num(nan=torch.inf).min(0).values
     return Clustered(models, last, float(best.mean()), changed)
 
 

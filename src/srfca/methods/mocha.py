@@ -17,7 +17,7 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.errors import require, unknown
 from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import check_finite, counts, everybody, participants
+from srfca.methods.rounds import check_finite, counts, everybody, heard, participants
 from srfca.methods.run import Run
 from srfca.random import Key
 
@@ -74,6 +74,7 @@ def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
     client t takes local steps on ``F_t(w) + rho/2 |w - (z_t - u_t)|^2`` from its w_t; the server
     then finds the z that the coupling wants near to w + u, in closed form, and adds to u what w and
     z disagree by. So Omega may be as ill conditioned as it likes: it never meets the clients' rate.
+    A client that has sent nothing yet stands at the mean of those that have.
     """
     federation, work = run.federation, options.work
     partition = everybody(federation)
@@ -82,6 +83,7 @@ def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
     local = replace(work, prox=rho)
     w = w0.repeat(len(partition), 1)
     z, u = torch.zeros_like(w), torch.zeros_like(w)
+    known = torch.zeros(len(w), dtype=torch.bool, device=w.device)
     steps = sum(counts(partition, options.participation)) * work.steps
     with run.stage("MOCHA", steps) as tick:
         for number in range(work.rounds):
@@ -89,8 +91,12 @@ def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
             who = participants(federation, partition, options.participation, key)
             at = torch.tensor(who, device=w.device)
             rows = federation.fit(w[at], who.tolist(), local, key, tick, anchors=w0 + z[at] - u[at])
+            sent = torch.tensor(heard(federation, rows, who), device=w.device)
             rows = check_finite(federation, rows, who, "training", otherwise=w[at])
-            w = w.index_copy(0, at, rows)
+            w, at = w.index_copy(0, at, rows), at[sent]
+            known[at] = True
+            if known.any():
+                w[~known] = w[known].mean(0)
             moved = w - w0
             z = near(moved + u, coupling(moved), options.coupling / rho)
             u = u.index_add(0, at, (moved - z)[at])

@@ -24,6 +24,7 @@ from srfca.methods.rounds import (
     local_training,
     plain_mean,
     require_answers,
+    require_clients,
     trained_part,
     weighted_mean,
 )
@@ -73,7 +74,7 @@ class OneShotKMeans(Method):
         """Train alone, cluster, and train together."""
         federation = run.federation
         m = len(federation.clients)
-        require(self.k <= m, f"k must be at most the {m} clients, not {self.k}")
+        require_clients(m, self.k)
         with run.stage("LOCAL", m * self.work.steps) as tick:
             w0, key = federation.initial(run.seed), Key(run.seed, "local")
             w = local_training(federation, w0, self.work, key, tick)

@@ -19,7 +19,7 @@ from srfca.clustering.linkage import agglomerate, check_cut
 from srfca.errors import require, unknown
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import plain_mean, require_answers, weighted_mean
+from srfca.methods.rounds import plain_mean, require_answers, require_clients, weighted_mean
 from srfca.methods.run import Run
 
 ANGLES = ("smallest", "sum")
@@ -65,6 +65,7 @@ class PACFL(Method):
         """Cluster, then train."""
         federation = run.federation
         m = len(federation.clients)
+        require_clients(m, self.k)
         with run.stage("SUBSPACES"):
             bases = federation.subspaces(range(m), self.rank)
             here = np.flatnonzero(bases.isfinite().flatten(1).all(1).cpu().numpy())

@@ -296,6 +296,11 @@ def answered(
     return (rows, clients) if sent.all() else (rows[torch.tensor(sent)], clients[sent])
 
 
+def require_clients(m: int, k: int | None) -> None:
+    """Refuse to make more clusters than there are clients."""
+    require(k is None or k <= m, f"k={k} is more than the {m} clients")
+
+
 def require_answers(here: NDArray[np.int64], k: int | None = None) -> None:
     """Refuse to make k clusters, or any, if fewer clients are ``here``."""
     wanted = 1 if k is None else k

@@ -38,7 +38,8 @@ class Quiet:
 class Run:
     """One run of a method: the federation it asks, the seed of its draws, and its history.
 
-    Whatever is asked of ``federation`` is counted; the scores of the history are not.
+    Whatever is asked of ``federation`` is counted. The scores of the history are not, nor are the
+    losses that newcomers are placed by later.
     """
 
     def __init__(

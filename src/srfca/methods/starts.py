@@ -11,7 +11,7 @@ from torch import Tensor
 
 from srfca.errors import require, unknown
 from srfca.federation.base import Federation, Tick, Work, silent
-from srfca.methods.rounds import answered
+from srfca.methods.rounds import answered, require_clients
 from srfca.methods.run import Run
 from srfca.random import Key, bits, client_words, streams
 
@@ -63,7 +63,7 @@ def random_models(run: Run, k: int, purpose: str) -> Tensor:
 def drawn_clients(federation: Federation, k: int, key: Key) -> NDArray[np.int64]:
     """All clients in random order, of whom ``k`` are wanted: ``[m]``."""
     m = len(federation.clients)
-    require(k <= m, f"k={k} is more than the {m} clients")
+    require_clients(m, k)
     return np.argsort(streams(key, client_words(federation.clients)).numpy(), kind="stable")
 
 

@@ -149,11 +149,17 @@ def table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     spreads = [[line.spread(column.value) for column in shown] for line in found]
     cells = [[c.text(s) for c, s in zip(shown, line, strict=True)] for line in spreads]
     best = [[False] * len(shown) for _ in found]
+    whole = max(len(line.rows) for line in found)
+    racing = [
+        number
+        for number, line in enumerate(found)
+        if line.method not in TOLD_THE_TRUTH and len(line.rows) == whole
+    ]
     for place, column in enumerate(shown):
         race = {
             number: spread.mean
-            for number, line in enumerate(found)
-            if (spread := spreads[number][place]) is not None and line.method not in TOLD_THE_TRUTH
+            for number in racing
+            if (spread := spreads[number][place]) is not None
         }
         for number in _winners(race, column):
             best[number][place] = True
