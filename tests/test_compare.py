@@ -145,6 +145,20 @@ def test_an_equal_budget_is_sr_fcas(told: str) -> None:
     assert "100 steps" in compare.terms(experiment, False)
 
 
+def test_an_equal_budget_counts_who_takes_part() -> None:
+    """ONE_SHOT is of all clients, every REFINE of half of them."""
+    halves = ["steps=100", "refine_steps=2", "participation=0.5", *SMALL[:1]]
+    experiment = config.load("rotated-digits").set(halves)
+    assert compare.budget(experiment) == 200
+    chosen = [
+        "local", "global", "oracle", "ditto", "one-shot-kmeans", "one-shot-ifca", "hierarchical",
+        "fesem", "ifca", "fedem", "fedgroup", "pacfl", "mocha", "cfl",
+    ]  # fmt: skip
+    for row in compare.compare(experiment, chosen, k=[2], equal_budget=True).rows:
+        extra = 200 * 2 if row["method"] == "fedem" else 5 * 2  # the steps of k starts, if any
+        assert abs(row["local_steps"] / 8 - 200) <= 5 + extra / 8, row["method"]
+
+
 def test_the_mean_over_k_is_over_k_first_and_then_over_seeds(told: str) -> None:
     rows = compare.compare(small(), ["local", told], [0, 1, 2], k=[1, 2]).rows
     found = summary.lines(rows)

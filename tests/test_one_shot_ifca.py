@@ -69,7 +69,7 @@ def test_a_cluster_too_many_may_starve() -> None:
 
 def test_it_costs_two_trainings() -> None:
     options = OneShotIFCA(work=WORK, threshold=2.5, distance="l2", participation=0.5)
-    assert options.trainings == 2
+    assert options.trainings == 1.5, "half of them in a round of IFCA"
     result = options.fit(regressions())
     assert result.history[0].budget.local_steps == 12 * 30
     assert result.history[1].budget.local_steps == 6 * 30

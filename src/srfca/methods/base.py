@@ -104,9 +104,10 @@ class Method(ABC):
     def trainings(self) -> float:
         """How many times the steps of ``work`` a client trains for, over the whole method.
 
-        Not what a few clients do besides, to make a start, say: the budget counts that too.
+        It is a mean, where not all take part in every round. Not what a few clients do besides, to
+        make a start, say: the budget counts that too.
         """
-        return 1
+        return float(getattr(self, "participation", 1.0))
 
     @property
     def personal(self) -> Work:

@@ -67,7 +67,7 @@ class Ditto(Method):
     @property
     def trainings(self) -> float:
         """That of w, and that of the clients' own models."""
-        return 2
+        return 2 * self.participation
 
     def solve(self, run: Run) -> Answer:
         """Train w and every client's own model side by side."""

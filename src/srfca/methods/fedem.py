@@ -69,7 +69,7 @@ class FedEM(Method):
     @property
     def trainings(self) -> float:
         """One for each component."""
-        return self.k
+        return self.k * self.participation
 
     def solve(self, run: Run) -> Answer:
         """Train the components, and find every client's mixture of them."""

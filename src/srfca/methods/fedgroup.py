@@ -72,7 +72,7 @@ class FedGroup(Method):
     @property
     def trainings(self) -> float:
         """The pretraining, and FedAvg."""
-        return 1 + self.pretrain_steps / self.work.steps
+        return self.participation + self.pretrain_steps / self.work.steps
 
     def solve(self, run: Run) -> Answer:
         """Find the groups and their models."""

@@ -61,6 +61,11 @@ class FeSEM(Method):
         require_positive(k=self.k)
         require_share(self.participation)
 
+    @property
+    def trainings(self) -> float:
+        """All take part in the first round."""
+        return self.participation + (1 - self.participation) / self.work.rounds
+
     def solve(self, run: Run) -> Answer:
         """A round from w0 and k-means on what it gives; then local training, E-step, M-step."""
         federation = run.federation

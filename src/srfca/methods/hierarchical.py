@@ -77,6 +77,11 @@ class Hierarchical(Method):
         )
         require_share(self.participation)
 
+    @property
+    def trainings(self) -> float:
+        """All take part in the round of clustering."""
+        return self.participation + (1 - self.participation) / self.work.rounds
+
     def solve(self, run: Run) -> Answer:
         """Train, cluster, and train on."""
         federation, work = run.federation, self.work

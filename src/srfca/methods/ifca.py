@@ -98,7 +98,7 @@ class IFCA(Method):
     @property
     def trainings(self) -> float:
         """One for each restart."""
-        return self.restarts
+        return self.restarts * self.participation
 
     @property
     def _alone(self) -> int:

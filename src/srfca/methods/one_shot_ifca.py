@@ -60,7 +60,7 @@ class OneShotIFCA(Method):
     @property
     def trainings(self) -> float:
         """ONE_SHOT and IFCA."""
-        return 2
+        return 1 + self.participation
 
     def solve(self, run: Run) -> Answer:
         """ONE_SHOT, the mean of each cluster's models, IFCA."""

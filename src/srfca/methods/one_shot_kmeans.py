@@ -68,7 +68,7 @@ class OneShotKMeans(Method):
     @property
     def trainings(self) -> float:
         """Once alone, and once in the cluster."""
-        return 2
+        return 1 + self.participation
 
     def solve(self, run: Run) -> Answer:
         """Train alone, cluster, and train together."""

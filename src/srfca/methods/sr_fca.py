@@ -153,7 +153,8 @@ class SRFCA(Method):
     @property
     def trainings(self) -> float:
         """ONE_SHOT, every REFINE, and the last training."""
-        return 1 + max(self.refine_steps, 1) + self.final_steps / self.work.steps
+        together = max(self.refine_steps, 1) + self.final_steps / self.work.steps
+        return 1 + together * self.participation
 
     def sample(self, seed: int) -> Sample | None:
         """What losses are measured on."""
