@@ -45,6 +45,7 @@ from srfca.methods.rounds import (
     check_finite,
     cluster_round,
     least,
+    local_training,
     plain_mean,
     trained_models,
 )
@@ -453,6 +454,18 @@ def test_where_nobody_is_alike_who_is_absent_has_no_cluster() -> None:
     result = SRFCA(work=WORK, distance="l2").fit(federation, seed=0)
     assert result.labels.tolist() == [0, 1, -1, 2, 3, 4]
     assert torch.equal(result.models, whole.models[[0, 1, 3, 4, 5]])
+
+
+def test_where_nobody_is_alike_after_a_short_one_shot_all_train_on_alone() -> None:
+    data = examples.regression([20] * 6, clusters=6)
+    short = SRFCA(work=WORK, one_shot_steps=15, distance="l2")
+    federation = Dropping({0: [2], 9: [4]}, data)
+    result = short.fit(federation, seed=0)
+    assert result.labels.tolist() == [0, 1, 2, 3, -1, 4]
+    everybody = Simulation(data, linear(4), device="cpu")
+    whole = local_training(everybody, everybody.initial(0), WORK, Key(0, "alone"))
+    assert torch.equal(result.models, whole[[0, 1, 2, 3, 5]])
+    assert [stage.name for stage in result.history[:2]] == ["ONE_SHOT", "ALONE"]
 
 
 def test_clients_who_vary_are_cut_into_parts_without_those_who_do_not_answer() -> None:

@@ -168,6 +168,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ball": {"diameter": 100.0},
     "resample": {"resample": True},
     "no refine": {"refine_steps": 0},
+    "short ONE_SHOT": {"one_shot_steps": 25},
     "fedavg": {"final_steps": 9},
     "fedprox": {"final_steps": 9, "final_prox": 0.1},
     "no trim": {"trim": 0.0},
@@ -394,7 +395,7 @@ def test_divergence_is_named() -> None:
         ("merge_threshold", "30%"), ("min_size", 0), ("refine_steps", -1), ("distance", "l_2x"),
         ("graph", "clique"), ("trim", 0.5), ("trim", -0.1), ("aggregate", "model"),
         ("server_lr", 0.0), ("diameter", -1.0), ("participation", 0.0), ("participation", 1.5),
-        ("final_steps", -1), ("final_prox", -1.0),
+        ("one_shot_steps", 0), ("final_steps", -1), ("final_prox", -1.0),
     ],
 )  # fmt: skip
 def test_parameters_are_checked_when_they_are_given(name: str, value: object) -> None:

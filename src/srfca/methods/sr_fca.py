@@ -19,11 +19,11 @@ from srfca.clustering.partition import Partition
 from srfca.clustering.threshold import METRICS, Choice, check_threshold
 from srfca.distances import Distance, Side, distance_named
 from srfca.errors import require, unknown
-from srfca.federation.base import Federation, Sample
+from srfca.federation.base import Federation, Sample, Work
 from srfca.methods.base import Answer, Method, require_share
 from srfca.methods.held_out import held_out_losses, interchangeable
 from srfca.methods.one_shot import choice_notes, one_shot, parts
-from srfca.methods.rounds import federated_training, least, local_training, weighted_mean
+from srfca.methods.rounds import federated_training, heard, least, local_training, weighted_mean
 from srfca.methods.run import Run
 from srfca.random import Key
 
@@ -63,6 +63,8 @@ class SRFCA(Method):
             do equally well on their clients' held-out data. None is the lambda of ONE_SHOT where
             that is for distances, and ``auto`` where it is for profiles.
         min_size: t, the least number of clients of a cluster.
+        one_shot_steps: Steps that clients take alone in ONE_SHOT; None is those of ``work``. Fewer
+            can be enough to tell who is alike, and leave more for the clusters.
         refine_steps: R, how often REFINE is done at the most. It ends when it leaves the clusters
             as they were: more of it would train the same models again.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
@@ -101,6 +103,7 @@ class SRFCA(Method):
     threshold: float | str = "auto"
     merge_threshold: float | str | None = None
     min_size: int = 2
+    one_shot_steps: int | None = None
     refine_steps: int = 2
     distance: str | Distance = "cross_loss"
     samples: int | None = 128
@@ -126,6 +129,11 @@ class SRFCA(Method):
                 "merge_threshold must be a number or 'auto': clusters are too few for a quantile",
             )
         require(self.min_size >= 1, f"min_size must be at least 1, not {self.min_size}")
+        require(
+            self.one_shot_steps is None or self.one_shot_steps >= 1,
+            f"one_shot_steps must be at least 1, or None for those of work, "
+            f"not {self.one_shot_steps}",
+        )
         require(
             self.refine_steps >= 0, f"refine_steps must not be negative, but is {self.refine_steps}"
         )
@@ -154,7 +162,13 @@ class SRFCA(Method):
     def trainings(self) -> float:
         """ONE_SHOT, every REFINE, and the last training."""
         together = max(self.refine_steps, 1) + self.final_steps / self.work.steps
-        return 1 + together * self.participation
+        alone = self.alone.steps / self.work.steps
+        return alone + together * self.participation
+
+    @property
+    def alone(self) -> Work:
+        """How clients train in ONE_SHOT."""
+        return replace(self.work, steps=self.one_shot_steps or self.work.steps)
 
     def sample(self, seed: int) -> Sample | None:
         """What losses are measured on."""
@@ -169,13 +183,13 @@ class SRFCA(Method):
 def sr_fca(options: SRFCA, run: Run) -> Clusters:
     """ONE_SHOT, then REFINE R times, then a last training inside the clusters if asked for."""
     federation, seed = run.federation, run.seed
-    m, steps = len(federation.clients), options.work.steps
+    m, alone = len(federation.clients), options.alone
     check_federation(options, federation)
     w0 = federation.initial(seed)
     sample = options.sample(seed)
 
-    with run.stage("ONE_SHOT", m * steps) as tick:
-        w = local_training(federation, w0, options.work, Key(seed, "one_shot"), tick)
+    with run.stage("ONE_SHOT", m * alone.steps) as tick:
+        w = local_training(federation, w0, alone, Key(seed, "one_shot"), tick)
         own = Side.clients(federation, w, sample)
         partition, choice, distances = one_shot(options, own, w0, seed)
         if options.refine_steps > 1:
@@ -184,16 +198,13 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
 
     nobody_is_alike = choice.threshold is None and partition.num_clusters > 1
     if nobody_is_alike:
-        alone = partition.labels >= 0
-        clusters = Clusters(
-            partition, w if alone.all() else w[torch.tensor(alone, device=w.device)]
-        )
+        clusters = everybody_alone(options, w0, w, partition, run)
     else:
         clusters = Clusters(partition, w0.expand(partition.num_clusters, -1))
         for r in range(1, options.refine_steps + 1):
             if options.resample:
-                with run.stage(f"RESAMPLE {r}", m * steps) as tick:
-                    again = replace(options.work, resample=True)
+                with run.stage(f"RESAMPLE {r}", m * alone.steps) as tick:
+                    again = replace(alone, resample=True)
                     w = local_training(federation, w0, again, Key(seed, f"resample {r}"), tick)
                     own = Side.clients(federation, w, sample)
             before, clusters = clusters, refine(options, own, w0, clusters, choice, r, run)
@@ -204,6 +215,20 @@ def sr_fca(options: SRFCA, run: Run) -> Clusters:
         clusters = place(options, own, clusters, run)
 
     return final_training(options, clusters, run) if options.final_steps else clusters
+
+
+def everybody_alone(
+    options: SRFCA, w0: Tensor, w: Tensor, partition: Partition, run: Run
+) -> Clusters:
+    """Each client is a cluster, with its own model, trained through all of the steps."""
+    if options.alone != options.work:
+        clients = range(len(partition))
+        with run.stage("ALONE", len(clients) * options.work.steps) as tick:
+            w = local_training(run.federation, w0, options.work, Key(run.seed, "alone"), tick)
+        partition = Partition(np.where(heard(run.federation, w, clients), clients, -1))
+        run.record("ALONE", partition, w)
+    known = partition.labels >= 0
+    return Clusters(partition, w if known.all() else w[torch.tensor(known, device=w.device)])
 
 
 def check_federation(options: SRFCA, federation: Federation) -> None:
