@@ -9,7 +9,8 @@ from torch import nn
 
 from srfca import SRFCA, Simulation, Work
 from srfca.federation.augment import cifar
-from srfca.models import linear
+from srfca.models import ResNet9, linear
+from srfca.models.norm_relu import NormReLU
 from srfca.random import Key, batches, client_words, streams
 from srfca.ranks import rank_mean
 from tests import examples
@@ -103,3 +104,67 @@ def test_ranks_are_those_of_the_cpu(count: int, length: int) -> None:
     whole, blocks = (rank_mean(rows.cuda(), low, high, block=b) for b in (rows.shape[1], 17))
     torch.testing.assert_close(whole.cpu(), expected, equal_nan=True)
     assert torch.equal(blocks.view(torch.int32), whole.view(torch.int32))
+
+
+IMAGES = [(3, 5, 6, 12), (7, 64, 12, 6), (5, 130, 6, 6)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("pool", [1, 2, 3])
+@pytest.mark.parametrize("shape", IMAGES)
+def test_norm_and_relu_in_one_are_those_apart(
+    shape: tuple[int, ...], pool: int, dtype: torch.dtype
+) -> None:
+    fused = layer(shape[1], pool)
+    apart = layer(shape[1], pool)
+    apart._fuses = lambda x: False  # type: ignore[method-assign]
+    exact = dtype == torch.float32
+    near: dict[str, float] = {"rtol": 1e-4, "atol": 1e-5} if exact else {"rtol": 0.02, "atol": 0.02}
+    found, expected = (passed(each, shape, dtype) for each in (fused, apart))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, **near)
+    for mine, again in zip(found, passed(layer(shape[1], pool), shape, dtype), strict=True):
+        assert torch.equal(mine, again)
+
+
+def layer(channels: int, pool: int) -> NormReLU:
+    """Always the same one."""
+    made, draw = NormReLU(channels, pool), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        made.weight.copy_(torch.randn(channels, generator=draw))
+        made.bias.copy_(torch.randn(channels, generator=draw))
+    return made.cuda()
+
+
+def passed(norm: NormReLU, shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Output, gradients and buffers of a layer, for values far from zero."""
+    draw = torch.Generator().manual_seed(0)
+    x = (torch.randn(shape, generator=draw) * 2 + 30).cuda().to(dtype).requires_grad_()
+    out = norm(x)
+    slopes = torch.randn(out.shape, generator=draw).cuda().to(dtype)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    gradients = torch.autograd.grad(out, (x, norm.weight, norm.bias), slopes)
+    return [out, *gradients, norm.running_mean, norm.running_var]
+
+
+def test_norm_and_relu_pass_on_what_is_not_a_number() -> None:
+    norm, x = layer(4, 2), torch.randn(2, 4, 4, 4, device="cuda")
+    x[0, 1, 2, 3] = torch.nan
+    assert norm(x).isnan().any(3).any(2).any(0).tolist() == [False, True, False, False]
+
+
+def test_compiled_training_is_that_of_the_layers() -> None:
+    data = examples.classification([30, 30], (3, 16, 16))
+    work = Work(steps=3, batch_size=10, lr=0.01)
+    rows = []
+    for compiled in (False, True):
+        fed = Simulation(
+            data, ResNet9(classes=3, width=8), device="cuda", precision="float32", compile=compiled
+        )
+        rows.append(fed.fit(fed.initial(0).repeat(2, 1), range(2), work, Key(0, "x")))
+    cpu = Simulation(data, ResNet9(classes=3, width=8), device="cpu")
+    rows.append(cpu.fit(cpu.initial(0).repeat(2, 1), range(2), work, Key(0, "x")).cuda())
+    start = cpu.initial(0).cuda()
+    for found in rows[:2]:
+        assert float((found - rows[2]).norm()) < 0.01 * float((rows[2] - start).norm())

@@ -44,7 +44,7 @@ def _load(at, inside):
 
 
 @triton.jit
-def _kernel(rows, means, J, P, stride, LOW: tl.constexpr, HIGH: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+def _kernel(rows, means, J, P, stride, LOW: tl.constexpr, HIGH: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = column < P
     at = rows + column

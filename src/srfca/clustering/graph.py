@@ -20,6 +20,8 @@ Graph: TypeAlias = sparse.csr_array
 Order = NDArray[np.int64]
 
 RESTARTS = 10
+_COUNTED = 2**20
+"""Pairs of a vertex and a cluster whose edges are counted at once."""
 
 
 def threshold_graph(distances: NDArray[np.floating] | sparse.sparray, threshold: float) -> Graph:
@@ -64,7 +66,9 @@ def pivot(graph: Graph, order: Order) -> Labels:
     """``pivots`` of a graph; only the rows of the pivots are read."""
 
     def near(vertex: int, others: Labels) -> NDArray[np.bool_]:
-        return np.isin(others, graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]])
+        joined = np.zeros(graph.shape[0], dtype=bool)
+        joined[graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]] = True
+        return np.asarray(joined[others])
 
     return pivots(near, order)
 
@@ -81,22 +85,20 @@ def disagreements(graph: Graph, labels: Labels) -> float:
 
 
 def improve(graph: Graph, labels: Labels) -> Labels:
-    """Move single vertices while that lowers the disagreements.
+    """Move single vertices while that lowers the disagreements: one after another, round by round.
 
     A vertex with ``e`` edges into a cluster of ``s`` other vertices agrees with it to ``2e - s``; a
-    cluster of its own is worth 0.
+    cluster of its own is worth 0. ``graph`` has both directions of its edges, with weights that are
+    their sum.
     """
-    both = sparse.csr_array(graph + graph.T)
     labels = np.unique(labels, return_inverse=True)[1]
     count = len(labels)
     sizes = np.bincount(labels, minlength=count + 1)
-    moved = True
-    while moved:
-        moved = False
-        for vertex in range(count):
-            span = slice(both.indptr[vertex], both.indptr[vertex + 1])
+    while (first := _first_to_move(graph, labels, sizes)) is not None:
+        for vertex in range(first, count):
+            span = slice(graph.indptr[vertex], graph.indptr[vertex + 1])
             edges = np.bincount(
-                labels[both.indices[span]], weights=both.data[span], minlength=count + 1
+                labels[graph.indices[span]], weights=graph.data[span], minlength=count + 1
             )
             own = labels[vertex]
             sizes[own] -= 1
@@ -104,16 +106,34 @@ def improve(graph: Graph, labels: Labels) -> Labels:
             best = int(gain.argmax())
             if gain[best] > gain[own]:
                 labels[vertex] = own = best
-                moved = True
             sizes[own] += 1
     return labels
+
+
+def _first_to_move(graph: Graph, labels: Labels, sizes: Labels) -> int | None:
+    """The first vertex that agrees better with another cluster, or with none, than with its own."""
+    count, clusters = len(labels), int(labels.max(initial=0)) + 1
+    together = max(1, _COUNTED // clusters)
+    for start in range(0, count, together):
+        own = labels[start : start + together]
+        ends = graph.indptr[start : start + together + 1]
+        vertex = np.repeat(np.arange(len(own)), np.diff(ends))
+        into = vertex * clusters + labels[graph.indices[ends[0] : ends[-1]]]
+        weights = graph.data[ends[0] : ends[-1]]
+        edges = np.bincount(into, weights=weights, minlength=len(own) * clusters)
+        gain = edges.reshape(len(own), clusters) - sizes[:clusters]
+        moves = gain.max(1).clip(min=0) > gain[np.arange(len(own)), own] + 1
+        if moves.any():
+            return start + int(moves.argmax())
+    return None
 
 
 def correlation(graph: Graph, seed: int = 0, restarts: int = RESTARTS) -> Labels:
     """Correlation clustering: the best of several random pivot orders, improved by local moves."""
     rng = np.random.default_rng(seed)
+    both = sparse.csr_array(graph + graph.T)
     orders = (rng.permutation(graph.shape[0]) for _ in range(restarts))
-    found = [improve(graph, pivot(graph, order)) for order in orders]
+    found = [improve(both, pivot(graph, order)) for order in orders]
     return min(found, key=lambda labels: disagreements(graph, labels))
 
 

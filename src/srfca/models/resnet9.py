@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from srfca.errors import require_positive, unknown
+from srfca.models.norm_relu import NormReLU
 
 _NORMS = ("batch", "group")
 _GROUPS = 32
@@ -41,13 +42,10 @@ class ResNet9:
         w = self.width
         return nn.Sequential(
             self._convolution(self.channels, w),
-            self._convolution(w, 2 * w),
-            nn.MaxPool2d(2),
+            self._convolution(w, 2 * w, pool=2),
             self._residual(2 * w),
-            self._convolution(2 * w, 4 * w),
-            nn.MaxPool2d(2),
-            self._convolution(4 * w, 8 * w),
-            nn.MaxPool2d(2),
+            self._convolution(2 * w, 4 * w, pool=2),
+            self._convolution(4 * w, 8 * w, pool=2),
             self._residual(8 * w),
             GlobalMax(),
             nn.Linear(8 * w, self.classes),
@@ -58,13 +56,13 @@ class ResNet9:
             self._convolution(channels, channels), self._convolution(channels, channels)
         )
 
-    def _convolution(self, inputs: int, outputs: int) -> nn.Module:
-        norm: nn.Module = (
-            nn.BatchNorm2d(outputs)
-            if self.norm == "batch"
-            else nn.GroupNorm(max(1, gcd(outputs, 2 * _GROUPS) // 2), outputs)
-        )
-        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, nn.ReLU())
+    def _convolution(self, inputs: int, outputs: int, pool: int = 1) -> nn.Module:
+        convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        if self.norm == "batch":
+            return nn.Sequential(convolution, NormReLU(outputs, pool))
+        groups = max(1, gcd(outputs, 2 * _GROUPS) // 2)
+        pools = [nn.MaxPool2d(pool)] if pool > 1 else []
+        return nn.Sequential(convolution, nn.GroupNorm(groups, outputs), nn.ReLU(), *pools)
 
 
 class GlobalMax(nn.Module):
