@@ -118,11 +118,11 @@ def test_norm_and_relu_in_one_are_those_apart(
     fused = layer(shape[1], pool)
     apart = layer(shape[1], pool)
     apart._fuses = lambda x: False  # type: ignore[method-assign]
-    exact = dtype == torch.float32
-    near: dict[str, float] = {"rtol": 1e-4, "atol": 1e-5} if exact else {"rtol": 0.02, "atol": 0.02}
+    near = 1e-5 if dtype == torch.float32 else 0.03
     found, expected = (passed(each, shape, dtype) for each in (fused, apart))
     for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, **near)
+        assert mine.shape == theirs.shape
+        assert float((mine - theirs).float().norm()) <= near * float(theirs.float().norm())
     for mine, again in zip(found, passed(layer(shape[1], pool), shape, dtype), strict=True):
         assert torch.equal(mine, again)
 

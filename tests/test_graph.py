@@ -73,7 +73,7 @@ def test_disagreements_are_counted(a: Adjacency, data: st.DataObject) -> None:
 
 def plain_improve(a: Adjacency, start: NDArray[np.int64]) -> list[int]:
     """Vertex by vertex, each to the first of the clusters that it agrees with most."""
-    labels = np.unique(start, return_inverse=True)[1].tolist()
+    labels: list[int] = np.unique(start, return_inverse=True)[1].tolist()
     moved = True
     while moved:
         moved = False
