@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -270,6 +271,10 @@ def resnet9(card: Card) -> Iterator[Row]:
     for way in ways:
         what = ", ".join(["ResNet9", *(f"{name}={value}" for name, value in way.items())])
         yield steps_of(card, what, data, module, batch, flops, 0.027, **way)
+        if card.device.type == "cuda":
+            with patch("srfca.models.norm_relu._FUSES", False):
+                apart = f"{what}, norm, ReLU and pool apart"
+                yield steps_of(card, apart, data, module, batch, flops, **way)
 
 
 def lstm(card: Card) -> Iterator[Row]:

@@ -9,8 +9,7 @@ from torch import nn
 
 from srfca import SRFCA, Simulation, Work
 from srfca.federation.augment import cifar
-from srfca.models import ResNet9, linear
-from srfca.models.norm_relu import NormReLU
+from srfca.models import NormReLU, ResNet9, linear
 from srfca.random import Key, batches, client_words, streams
 from srfca.ranks import rank_mean
 from tests import examples

@@ -7,6 +7,7 @@ common start w0. An ``nn.Module`` itself is taken as a start that is already cho
 from srfca.models.cnn import CNN
 from srfca.models.dense import MLP, Linear, linear, mlp
 from srfca.models.lstm import LSTM
+from srfca.models.norm_relu import NormReLU
 from srfca.models.resnet9 import ResNet9
 from srfca.models.rows import Layout
 
@@ -20,6 +21,7 @@ __all__ = [
     "MODELS",
     "Layout",
     "Linear",
+    "NormReLU",
     "ResNet9",
     "linear",
     "mlp",
