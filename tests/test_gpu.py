@@ -9,7 +9,7 @@ from torch import nn
 
 from srfca import SRFCA, Simulation, Work
 from srfca.federation.augment import cifar
-from srfca.models import NormReLU, ResNet9, linear
+from srfca.models import ResNet9, linear
 from srfca.random import Key, batches, client_words, streams
 from srfca.ranks import rank_mean
 from tests import examples
@@ -18,6 +18,7 @@ from tests.test_simulation import CASES, WORKS
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),  # torch's, of itself
 ]
 
 
@@ -105,57 +106,6 @@ def test_ranks_are_those_of_the_cpu(count: int, length: int) -> None:
     assert torch.equal(blocks.view(torch.int32), whole.view(torch.int32))
 
 
-IMAGES = [(3, 5, 6, 12), (7, 64, 12, 6), (5, 130, 6, 6)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("pool", [1, 2, 3])
-@pytest.mark.parametrize("shape", IMAGES)
-def test_norm_and_relu_in_one_are_those_apart(
-    shape: tuple[int, ...], pool: int, dtype: torch.dtype
-) -> None:
-    apart = layer(shape[1], pool)
-    apart._fuses = lambda x: False  # type: ignore[method-assign]
-    if dtype == torch.float32:
-        near, expected = 3e-6, passed(apart.double(), shape, torch.float64)
-    else:
-        near, expected = 0.03, passed(apart, shape, dtype)
-    found = passed(layer(shape[1], pool), shape, dtype)
-    for mine, theirs in zip(found, expected, strict=True):
-        assert mine.shape == theirs.shape
-        assert float((mine - theirs).double().norm()) <= near * float(theirs.double().norm())
-    for mine, again in zip(found, passed(layer(shape[1], pool), shape, dtype), strict=True):
-        assert torch.equal(mine, again)
-
-
-def layer(channels: int, pool: int) -> NormReLU:
-    """Always the same one."""
-    made, draw = NormReLU(channels, pool), torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        made.weight.copy_(torch.randn(channels, generator=draw))
-        made.bias.copy_(torch.randn(channels, generator=draw))
-    return made.cuda()
-
-
-def passed(norm: NormReLU, shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
-    """Output, gradients and buffers of a layer, for values far from zero."""
-    draw = torch.Generator().manual_seed(0)
-    x = (torch.randn(shape, generator=draw) * 2 + 30).cuda().to(dtype).requires_grad_()
-    out = norm(x)
-    slopes = torch.randn(out.shape, generator=draw).cuda().to(dtype)
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    gradients = torch.autograd.grad(out, (x, norm.weight, norm.bias), slopes)
-    return [out, *gradients, norm.running_mean, norm.running_var]
-
-
-def test_norm_and_relu_pass_on_what_is_not_a_number() -> None:
-    norm, x = layer(4, 2), torch.randn(2, 4, 4, 4, device="cuda")
-    x[0, 1, 2, 3] = torch.nan
-    assert norm(x).isnan().any(3).any(2).any(0).tolist() == [False, True, False, False]
-
-
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
 def test_compiled_training_is_that_of_the_layers() -> None:
     data = examples.classification([30, 30], (3, 16, 16))
     work = Work(steps=3, batch_size=10, lr=0.01)
