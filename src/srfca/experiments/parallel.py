@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from srfca.experiments.bench import Bench, Done, Finished, Task
 
@@ -92,6 +93,7 @@ def _begin(bench: Bench, threads: int) -> None:
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    threadpool_limits(threads)  # numpy's
     _benches.append(bench)
 
 

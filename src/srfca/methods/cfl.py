@@ -31,6 +31,9 @@ from srfca.methods.rounds import (
 from srfca.methods.run import Run
 from srfca.random import Key
 
+_COLUMNS = 2**12
+"""Coordinates of the updates that are multiplied at once, in double precision."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -195,9 +198,12 @@ def limit(eps: float | str, reference: float, name: str) -> float:
 
 def similarities(updates: Tensor) -> NDArray[np.float64]:
     """Cosines ``[J, J]`` between updates ``[J, P]``; an update of zero is similar to none."""
-    norms = updates.norm(dim=1, keepdim=True)
-    directions = (updates / norms.clamp(min=torch.finfo(updates.dtype).tiny)).double()
-    alpha = np.clip((directions @ directions.T).cpu().numpy(), -1.0, 1.0)
+    products = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
+    for part in updates.split(_COLUMNS, dim=1):
+        exact = part.double()
+        products += exact @ exact.T
+    norms = products.diagonal().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    alpha = np.clip((products / norms / norms.unsqueeze(1)).cpu().numpy(), -1.0, 1.0)
     np.fill_diagonal(alpha, 1.0)
     return np.asarray((alpha + alpha.T) / 2)
 
