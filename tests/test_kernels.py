@@ -44,8 +44,8 @@ def passed(layer: NormReLU, x: Tensor, slopes: Tensor, fused: bool) -> list[Tens
     assert layer.running_var is not None
     layer.reset_running_stats()
     x = x.clone().requires_grad_()
-    layer._fuses = lambda x: fused  # type: ignore[method-assign]
-    with patch("srfca.models.norm_relu_triton._PARTS", 4):
+    few = patch("srfca.models.norm_relu_triton._PARTS", 4)
+    with few, patch.object(layer, "_fuses", return_value=fused):
         out = layer(x)
         gradients = torch.autograd.grad(out, (x, layer.weight, layer.bias), slopes.to(out))
     return [t.detach().clone() for t in (out, *gradients, layer.running_mean, layer.running_var)]

@@ -19,10 +19,10 @@ from torch import Tensor
 
 _PARTS = 256
 """Sums over the rows are taken in so many parts."""
-_SUMMED: dict[str, Any] = {"ROWS": 16, "CHANNELS": 64}
-_MAPPED: dict[str, Any] = {"ROWS": 16, "CHANNELS": 64}
+_BLOCK: dict[str, Any] = {"ROWS": 16, "CHANNELS": 64}
+"""What a program works on at once."""
 _FEW = 8
-"""Rows and channels of a block: of a sum's parts, of a map, and channels where parts are added."""
+"""Channels at once where the parts are added up."""
 
 
 @triton.jit
@@ -179,8 +179,9 @@ def _backward(
         tl.store(dx + at + (k // POOL * W + k % POOL) * C, step, mask=inside)
 
 
-def _over(rows: int, channels: int, block: dict[str, Any]) -> tuple[int, int]:
-    return triton.cdiv(rows, block["ROWS"]), triton.cdiv(channels, block["CHANNELS"])
+def _over(rows: int, channels: int) -> tuple[int, int]:
+    """The programs that go over all blocks."""
+    return triton.cdiv(rows, _BLOCK["ROWS"]), triton.cdiv(channels, _BLOCK["CHANNELS"])
 
 
 @torch.library.custom_op("srfca::norm_relu", mutates_args=())
@@ -198,12 +199,12 @@ def norm_relu(
     out, largest, moments, scales = _empty(x, weight, bias, eps, pool)
     parts = moments.new_empty(_PARTS, 2, channels)
     few = (triton.cdiv(channels, _FEW),)
-    _statistics[(_PARTS, _over(rows, channels, _SUMMED)[1])](x, parts, rows, channels, **_SUMMED)
+    _statistics[(_PARTS, _over(rows, channels)[1])](x, parts, rows, channels, **_BLOCK)
     _scales[few](
         x, parts, weight, bias, moments, scales, rows, eps, channels, PARTS=_PARTS, CHANNELS=_FEW
     )
-    _forward[_over(left, channels, _MAPPED)](
-        x, scales, out, largest, left, channels, width, POOL=pool, **_MAPPED
+    _forward[_over(left, channels)](
+        x, scales, out, largest, left, channels, width, POOL=pool, **_BLOCK
     )
     return out, largest, moments, scales
 
@@ -232,12 +233,12 @@ def norm_relu_backward(
     rows = dy.numel() // channels
     dx, sums = torch.empty_like(x), torch.empty_like(moments)
     parts = moments.new_empty(_PARTS, 2, channels)
-    _slopes[(_PARTS, _over(rows, channels, _SUMMED)[1])](
-        dy, largest if pool > 1 else x, scales, moments, parts, rows, eps, channels, **_SUMMED
+    _slopes[(_PARTS, _over(rows, channels)[1])](
+        dy, largest if pool > 1 else x, scales, moments, parts, rows, eps, channels, **_BLOCK
     )
     _sums[(triton.cdiv(channels, _FEW),)](parts, sums, channels, PARTS=_PARTS, CHANNELS=_FEW)
-    _backward[_over(rows, channels, _MAPPED)](
-        dy, x, scales, moments, sums, dx, rows, eps, channels, width, POOL=pool, **_MAPPED
+    _backward[_over(rows, channels)](
+        dy, x, scales, moments, sums, dx, rows, eps, channels, width, POOL=pool, **_BLOCK
     )
     return dx, sums
 
