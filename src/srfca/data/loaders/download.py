@@ -158,7 +158,7 @@ def _unpack(archive: Path, name: str) -> Path:
     draft = Path(tempfile.mkdtemp(dir=archive.parent, prefix=".unpack-"))
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(draft, filter="data")
+            _extract(tar, draft.resolve())
         target = archive.parent / name
         if (draft / name).is_dir() and target.exists():
             os.replace(target, draft / ".before")
@@ -169,3 +169,16 @@ def _unpack(archive: Path, name: str) -> Path:
         shutil.rmtree(draft, ignore_errors=True)
     archive.unlink()
     return target
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of an archive, no links, into a folder and nowhere else."""
+    for member in tar:
+        path = (folder / member.name).resolve()
+        if not path.is_relative_to(folder):
+            raise tarfile.TarError(f"{member.name!r} lies outside of it")
+        content = tar.extractfile(member) if member.isfile() else None
+        if content is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with content, path.open("wb") as file:
+                shutil.copyfileobj(content, file)
