@@ -11,7 +11,7 @@ from torch import Tensor
 from srfca.data.clients import Samples
 from srfca.federation.augment import Augmentation, none
 from srfca.federation.base import Work
-from srfca.federation.dense import Dense
+from srfca.federation.dense import DensePasses
 from srfca.federation.network import Network, counters_restored
 from srfca.federation.optimizer import Kept, Optimizer
 from srfca.federation.plan import Listed, Plan, Replayed, Takes
@@ -34,7 +34,7 @@ class Job:
 
 
 class Block:
-    """The buffers of c clients that train together, and one step of theirs."""
+    """The buffers of c clients that train together, and one step of theirs, without autograd."""
 
     def __init__(
         self, network: Network, samples: Samples, augment: Augmentation, work: Work, plan: Plan
@@ -43,14 +43,14 @@ class Block:
         _, count, width = plan.index.shape
         self._network, self._samples, self._augment, self._work = network, samples, augment, work
         self._state = network.leaves(count, device)
+        self._passes = network.passes(self._state)
         self._anchors = network.leaves(count, device) if work.prox else {}
         self._parameters = [self._state[name] for name in network.layout.parameters]
         on_gpu = device.type == "cuda"
         self._takes: Takes = Replayed(samples.y, plan) if on_gpu else Listed(samples.y)
-        plain = not (work.momentum or work.weight_decay or work.prox or work.clip)
-        self._descends = (
-            plain and work.optimizer == "sgd" and isinstance(network, Dense) and not on_gpu
-        )
+        extras = work.momentum or work.weight_decay or work.prox or work.clip
+        plain = work.optimizer == "sgd" and not extras
+        self._descends = plain and isinstance(self._passes, DensePasses) and not on_gpu
         self._gathered = samples.x.new_empty(count * width, *samples.x.shape[1:])
         self._x = self._gathered.view(count, width, *samples.x.shape[1:])
         self._optimizer = Optimizer(self._parameters, work)
@@ -98,11 +98,11 @@ class Block:
         torch.index_select(self._samples.x, 0, at, out=self._gathered)
         x = self._x if self._augment is none else self._augment(self._x, changes)
         if self._descends:
-            assert isinstance(self._network, Dense)
+            assert isinstance(self._passes, DensePasses)
             assert isinstance(rate, float)
-            self._network.descend(self._state, x, y, weights, rate)
+            self._passes.descend(x, y, weights, rate)
         else:
-            self._network.gradient(self._state, x, y, weights)
+            self._passes.gradient(x, y, weights)
             if self._work.prox:
                 self._pull()
             if self._work.clip is not None:

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srfca.federation.loss import Loss, cross_entropy, squared_error
-from srfca.federation.network import Network, State
+from srfca.federation.network import Network, Passes, State
 from srfca.federation.recurrent import step_lstms
 
 _Slope = Callable[[Tensor, Tensor], Tensor]
 """From the slope behind an activation and what it put out to the slope before it, in place."""
 
-_ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], _Slope]] = {
+_ACTIVATIONS: dict[type[nn.Module] | None, tuple[Callable[[Tensor], Tensor], _Slope]] = {
+    None: (lambda out: out, lambda slope, out: slope),
     nn.ReLU: (torch.relu_, lambda slope, out: slope.mul_(out.sign())),
     nn.Tanh: (torch.tanh_, lambda slope, out: slope.mul_(1 - out * out)),
     nn.Sigmoid: (torch.sigmoid_, lambda slope, out: slope.mul_(out * (1 - out))),
@@ -49,7 +50,10 @@ class Dense(Network):
 
     def outputs(self, state: State, x: Tensor) -> Tensor:
         """Outputs ``[c, b, out]`` of c models, each on its own samples ``[c, b, ...]``."""
-        return self._forward(state, x)[-1]
+        x = x.flatten(2)
+        for stack in self.stacks(state):
+            x = stack(x)
+        return x
 
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Losses ``[c, b]`` of c models in training, each on its own samples ``[c, b, ...]``."""
@@ -58,70 +62,97 @@ class Dense(Network):
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Losses ``[k, n]`` of k models on the same samples: equal models have equal losses."""
-        first, *rest = self.layers
-        weight, x = state[first.weight], x.flatten(1)
-        count, width, _ = weight.shape
-        if x.is_cuda:  # one large product is faster there; a CPU may round its columns unlike
-            bias = None if first.bias is None else state[first.bias].flatten()
-            out = functional.linear(x, weight.flatten(0, 1), bias)  # [n, k * width]
-            out = _activate(out, first).view(-1, count, width).transpose(0, 1)
-        else:
-            out = _apply(state, first, x.expand(count, *x.shape))
-        for layer in rest:
-            out = _apply(state, layer, out)
+        first, *rest = self.stacks(state)
+        out, count = first.on_one(x.flatten(1)), len(first.weight)
+        for stack in rest:
+            out = stack(out)
         targets = y.expand(count, *y.shape).flatten(0, 1)
         return self.loss(out.reshape(len(targets), -1), targets).view(count, -1)
 
-    @torch.no_grad()
-    def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
-        """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
-        for layer, into, slope in self._slopes(state, x, y, weights):
-            torch.bmm(slope.mT, into, out=_gradient_of(state[layer.weight]))
-            if layer.bias is not None:
-                torch.sum(slope, 1, out=_gradient_of(state[layer.bias]))
+    def passes(self, state: State) -> DensePasses:
+        """The passes of c models in training, whose state stays where it is."""
+        return DensePasses(self, state)
 
-    @torch.no_grad()
-    def descend(self, state: State, x: Tensor, y: Tensor, weights: Tensor, rate: float) -> None:
+    def stacks(self, state: State) -> list[_Stack]:
+        """The layers of c models."""
+        return [_Stack(layer, state) for layer in self.layers]
+
+
+class DensePasses(Passes):
+    """Gradients by hand: call it without autograd."""
+
+    def __init__(self, network: Dense, state: State) -> None:
+        super().__init__(network, state)
+        self._stacks = network.stacks(state)
+        self._cross_entropy = network.loss is cross_entropy
+
+    def gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> None:
+        """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
+        for stack, into, slope in self._slopes(x, y, weights):
+            torch.bmm(slope.mT, into, out=_gradient_of(stack.weight))
+            if stack.bias is not None:
+                torch.sum(slope, 1, out=_gradient_of(stack.bias))
+
+    def descend(self, x: Tensor, y: Tensor, weights: Tensor, rate: float) -> None:
         """A step of plain gradient descent: gradients are never written down."""
-        for layer, into, slope in self._slopes(state, x, y, weights):
-            state[layer.weight].baddbmm_(slope.mT, into, alpha=-rate)
-            if layer.bias is not None:
-                state[layer.bias].sub_(slope.sum(1), alpha=rate)
+        for stack, into, slope in self._slopes(x, y, weights):
+            stack.weight.baddbmm_(slope.mT, into, alpha=-rate)
+            if stack.bias is not None:
+                stack.bias.sub_(slope.sum(1), alpha=rate)
 
     def _slopes(
-        self, state: State, x: Tensor, y: Tensor, weights: Tensor
-    ) -> Iterator[tuple[_Layer, Tensor, Tensor]]:
+        self, x: Tensor, y: Tensor, weights: Tensor
+    ) -> Iterator[tuple[_Stack, Tensor, Tensor]]:
         """From the last layer to the first: what goes in, and the slope of what comes out.
 
-        What follows does not need the state of a layer any more that has been given out.
+        What follows does not need the weights of a layer any more that has been given out.
         """
-        passed = self._forward(state, x)
-        slope = self._slope(passed.pop(), y, weights.unsqueeze(-1))
-        for number in range(len(self.layers) - 1, -1, -1):
-            layer, into = self.layers[number], passed.pop()
-            before = torch.bmm(slope, state[layer.weight]) if number else slope
-            yield layer, into, slope
-            activation = self.layers[number - 1].activation
-            if number and activation is not None:
-                before = _ACTIVATIONS[activation][1](before, into)
-            slope = before
-
-    def _forward(self, state: State, x: Tensor) -> list[Tensor]:
-        """What goes into each layer, and what comes out of the last: ``[c, b, width]`` each."""
         passed = [x.flatten(2)]
-        for layer in self.layers:
-            passed.append(_apply(state, layer, passed[-1]))
-        return passed
+        for stack in self._stacks:
+            passed.append(stack(passed[-1]))
+        out = passed.pop()
+        slope = self._slope(out, y, weights.unsqueeze(-1))
+        for stack in reversed(self._stacks):
+            slope, out = stack.before(slope, out), passed.pop()
+            further = torch.bmm(slope, stack.weight) if passed else slope
+            yield stack, out, slope
+            slope = further
 
     def _slope(self, outputs: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        """The slope of weighted losses before the last activation: ``[c, b, out]``."""
-        if self.loss is cross_entropy:
+        """The slope of weighted losses behind the last activation: ``[c, b, out]``."""
+        if self._cross_entropy:
             slope = outputs.softmax(-1).mul_(weights)
-            slope.scatter_add_(-1, y.unsqueeze(-1), -weights)
-        else:
-            slope = (outputs - y.reshape(outputs.shape)).mul_(weights * (2 / outputs.shape[-1]))
-        last = self.layers[-1].activation
-        return slope if last is None else _ACTIVATIONS[last][1](slope, outputs)
+            return slope.scatter_add_(-1, y.unsqueeze(-1), -weights)
+        return (outputs - y.reshape(outputs.shape)).mul_(weights * (2 / outputs.shape[-1]))
+
+
+class _Stack:
+    """A layer of c models, from ``[c, b, in]`` to ``[c, b, out]``."""
+
+    def __init__(self, layer: _Layer, state: State) -> None:
+        self.weight = state[layer.weight]
+        self.bias = None if layer.bias is None else state[layer.bias]
+        self._across = self.weight.mT
+        self._row = None if self.bias is None else self.bias.unsqueeze(1)
+        self._activate, self._before = _ACTIVATIONS[layer.activation]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._row is None:
+            return self._activate(torch.bmm(x, self._across))
+        return self._activate(torch.baddbmm(self._row, x, self._across))
+
+    def on_one(self, x: Tensor) -> Tensor:
+        """All models on the same inputs ``[b, in]``."""
+        if not x.is_cuda:
+            return self(x.expand(len(self.weight), *x.shape))
+        # one large product is faster there; a CPU may round its columns unlike
+        bias = None if self.bias is None else self.bias.flatten()
+        out = self._activate(functional.linear(x, self.weight.flatten(0, 1), bias))
+        return out.view(len(x), len(self.weight), -1).transpose(0, 1)
+
+    def before(self, slope: Tensor, out: Tensor) -> Tensor:
+        """The slope before the activation, from that behind it and what it put out; in place."""
+        return self._before(slope, out)
 
 
 def network_of(
@@ -191,18 +222,6 @@ def _chain(module: nn.Module) -> list[_Layer]:
         elif type(part) in _ACTIVATIONS:
             layers[-1] = _Layer(layers[-1].weight, layers[-1].bias, type(part))
     return layers
-
-
-def _apply(state: State, layer: _Layer, x: Tensor) -> Tensor:
-    """``[c, b, out]`` from ``[c, b, in]``."""
-    weight = state[layer.weight].transpose(1, 2)
-    if layer.bias is None:
-        return _activate(torch.bmm(x, weight), layer)
-    return _activate(torch.baddbmm(state[layer.bias].unsqueeze(1), x, weight), layer)
-
-
-def _activate(out: Tensor, layer: _Layer) -> Tensor:
-    return out if layer.activation is None else _ACTIVATIONS[layer.activation][0](out)
 
 
 def _gradient_of(parameter: Tensor) -> Tensor:

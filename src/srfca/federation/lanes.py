@@ -52,6 +52,7 @@ class Lane:
         self._known.move_to_end(kind)
         return self._known[kind]
 
+    @torch.no_grad()
     def train(self, job: Job, work: Work, tick: Tick) -> Kept | None:
         """Train the clients of a job, from start to end."""
         buffers = self.buffers(job, work, graph=False)
@@ -119,6 +120,7 @@ class Lanes:
         over_threads(train, range(len(jobs)), min(self.count, len(jobs)))
         return kept
 
+    @torch.no_grad()
     def _over_streams(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
         """One job on every stream at a time, step by step, so that no stream's queue blocks."""
         if self.graphs and not self._captures(jobs[0], work):

@@ -65,13 +65,9 @@ class Network:
             return self._losses(_single(state), x, y).unsqueeze(0)
         return torch.as_tensor(vmap(self._losses, in_dims=(0, None, None))(state, x, y))
 
-    def gradient(self, state: State, x: Tensor, y: Tensor, weights: Tensor) -> None:
-        """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
-        trained = [state[name] for name in self.layout.parameters]
-        for w in trained:
-            w.grad = None
-        (self.losses(state, x, y) * weights).sum().backward()
-        _separate(trained)
+    def passes(self, state: State) -> Passes:
+        """The passes of c models in training, whose state stays where it is."""
+        return Passes(self, state)
 
     def leaves(self, count: int, device: torch.device) -> State:
         """An empty state of ``count`` models, whose parameters can be trained."""
@@ -95,6 +91,22 @@ class Network:
         with torch.autocast(device, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             outputs = functional_call(self.module, state, (x,))
         return torch.as_tensor(outputs, dtype=self.layout.dtype)
+
+
+class Passes:
+    """Gradients of c models, again and again, where they are: what can be is made ready once."""
+
+    def __init__(self, network: Network, state: State) -> None:
+        self._network, self._state = network, state
+        self._trained = [state[name] for name in network.layout.parameters]
+
+    @torch.enable_grad()
+    def gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> None:
+        """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
+        for w in self._trained:
+            w.grad = None
+        (self._network.losses(self._state, x, y) * weights).sum().backward()
+        _separate(self._trained)
 
 
 def _over_models(one: Callable[..., Tensor], state: State, *samples: Tensor) -> Tensor:

@@ -31,24 +31,24 @@ class Kept:
 
 
 class Optimizer:
-    """Steps along the gradients in ``.grad`` of stacked parameters ``[c, ...]``."""
+    """Steps along the gradients in ``.grad`` of stacked parameters ``[c, ...]``; no autograd."""
 
     def __init__(self, parameters: list[Tensor], work: Work) -> None:
-        self._work, self._parameters = work, parameters
+        self._work = work
         self._moments = {name: [torch.zeros_like(w) for w in parameters] for name in _names(work)}
+        self._each = list(zip(parameters, *self._moments.values(), strict=True))
         self._steps = torch.zeros((), device=parameters[0].device)
 
-    @torch.no_grad()
     def step(self, rate: float | Tensor) -> None:
         """Move all parameters that have a gradient; on a GPU the rate is a tensor."""
-        moved = [at for at, w in enumerate(self._parameters) if w.grad is not None]
-        parameters = [self._parameters[at] for at in moved]
-        slopes = [w.grad for w in parameters]
-        moments = [[of_all[at] for at in moved] for of_all in self._moments.values()]
+        moving = [(w, w.grad, *moments) for w, *moments in self._each if w.grad is not None]
+        if not moving:
+            return
+        parameters, slopes, *moments = zip(*moving, strict=True)
         decay = self._work.weight_decay
         if self._work.optimizer == "adam":
             self._steps += 1
-            steps = [self._steps] * len(moved)
+            steps = [self._steps] * len(moving)
             _adam(parameters, slopes, *moments, [], steps, lr=rate, weight_decay=decay)
         else:
             momentum, buffers = self._work.momentum, moments[0] if moments else []

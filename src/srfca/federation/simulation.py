@@ -27,7 +27,7 @@ from srfca.federation.traits import check_labels, traits_of
 from srfca.models.rows import make, run_of
 from srfca.random import Key, client_words, streams
 
-_CACHE = 12 * 2**20
+_CACHE = 8 * 2**20
 """Bytes of the rows, gradients, moments and activations of a lane on a CPU: they stay in cache."""
 _SHARE = 2**20
 """Products of a step that make it worth to split it: a thread waits for others between any two."""
@@ -243,6 +243,7 @@ class Simulation:
         kept.update(found)
         return rows
 
+    @torch.no_grad()
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
         """``[c, P]`` each client's gradient at its row, over all of its training samples."""
         require(
@@ -262,14 +263,14 @@ class Simulation:
         size = 1 if mixes else self._block(len(who), int(self.sizes[who].max()))
         for block in self.sizes[who].argsort(stable=True).split(size):
             state = self._network.leaves(len(block), self.device)
-            with torch.no_grad():
-                for name, part in self._layout.unstack(at[block]).items():
-                    state[name].copy_(part)
+            for name, part in self._layout.unstack(at[block]).items():
+                state[name].copy_(part)
+            passes = self._network.passes(state)
             total = {name: torch.zeros_like(t) for name, t in state.items()}
             share = self.sizes[who[block]].to(at.dtype).reciprocal().unsqueeze(-1)
             for x, y, inside in self._evaluation.padded(samples, who[block], whole=mixes):
                 with arithmetic(self._network.precision):
-                    self._network.gradient(state, x, y, inside * share)
+                    passes.gradient(x, y, inside * share)
                 for name in self._layout.parameters:
                     slope = state[name].grad
                     if slope is not None:
