@@ -154,8 +154,8 @@ def test_what_is_trained_in_blocks() -> None:
 def test_a_block_shrinks_with_the_batch() -> None:
     """On a CPU activations stay in the cache too; convolutional networks go one by one."""
     small = Simulation(examples.classification([3, 3]), mlp(6, 500, 3), device="cpu")
-    assert small._block(10**6, batch=6) > small._block(10**6, batch=600) >= 1
-    assert pair("cnn")[0]._block(100, batch=20) == 1
+    assert small._training.block(10**6, batch=6) > small._training.block(10**6, batch=600) >= 1
+    assert pair("cnn")[0]._training.block(100, batch=20) == 1
 
 
 @pytest.mark.parametrize(

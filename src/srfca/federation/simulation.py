@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -15,41 +12,17 @@ from srfca.data.clients import ClientData, Samples, hold_out
 from srfca.errors import InputError, require
 from srfca.federation.augment import Augmentation, augmentation_named
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
-from srfca.federation.block import Job
 from srfca.federation.dense import network_of
 from srfca.federation.evaluation import Evaluation, all_samples, some_samples
-from srfca.federation.lanes import Lanes
 from srfca.federation.loss import Loss, loss_named
 from srfca.federation.network import arithmetic, precision_named
 from srfca.federation.optimizer import Kept
-from srfca.federation.plan import Plan, Planner
+from srfca.federation.training import Training
 from srfca.federation.traits import check_labels, traits_of
-from srfca.models.rows import make, run_of
+from srfca.models.rows import make
 from srfca.random import Key, client_words, streams
 
-_CACHE = 8 * 2**20
-"""Bytes of the rows, gradients, moments and activations of a lane on a CPU: they stay in cache."""
-_SHARE = 2**20
-"""Products of a step that make it worth to split it: a thread waits for others between any two."""
-_PLANNED = 2**24
-"""Samples that are planned at once."""
 _T = TypeVar("_T")
-_Task = tuple[int, int]
-"""A client, and which model of a mixture it trains: 0 if there is none."""
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Clients that are planned together."""
-
-    tasks: list[_Task]
-    batch: list[int]
-    """Samples that each takes in a step."""
-    starts: Tensor
-    """``[c, P]``"""
-    anchors: Tensor
-    """``[c, P]``"""
-    plan: Plan
 
 
 class Simulation:
@@ -131,17 +104,13 @@ class Simulation:
         self.traits = traits_of(module, self._loss, train.x, train.y)
         for part in self._samples.values():
             check_labels(module, self._loss, train.x, part.y, list(data.clients), part.sizes)
-        together = self.traits.together
-        self._evaluation = Evaluation(self._network, self.traits.activations, together, self.device)
-        self._lanes = Lanes(
-            self._network, train, self._augment, alone=not together, random=self.traits.random
+        self._evaluation = Evaluation(
+            self._network, self.traits.activations, self.traits.together, self.device
         )
-        alone = 1 if block_size is None and not together else block_size
-        self._block_size = alone if self.traits.batchable else 1
-        self._smaller = 1
         self._words = client_words(data.clients).to(self.device)
-        self._planner = Planner(train, self._words, self._layout.dtype)
-        self._trainings: dict[tuple[int, str], dict[_Task, Kept]] = {}
+        self._training = Training(
+            self._network, self.traits, train, self._augment, self._words, block_size
+        )
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -180,11 +149,11 @@ class Simulation:
     @property
     def trainings(self) -> dict[tuple[int, str], dict[tuple[int, int], Kept]]:
         """What clients keep of the trainings, by seed and purpose, that they are in."""
-        return self._trainings
+        return self._training.kept
 
     @trainings.setter
     def trainings(self, kept: dict[tuple[int, str], dict[tuple[int, int], Kept]]) -> None:
-        self._trainings = kept
+        self._training.kept = kept
 
     def fingerprint(self) -> str:
         """A digest of what the clients hold, and of how it is split, changed and scored."""
@@ -213,35 +182,14 @@ class Simulation:
         who = self._check(starts, clients)
         anchors = starts if anchors is None else anchors
         self._check(anchors, clients)
-        component = torch.zeros_like(who) if focus is None else focus.component.to(self.device)
-        weigh = (
-            None
-            if focus is None
-            else self._evaluation.posterior(focus, self._samples["train"], who)
+        component, weigh = [0] * len(who), None
+        if focus is not None:
+            component = focus.component.tolist()
+            weigh = self._evaluation.posterior(focus, self._samples["train"], who)
+        tasks = list(zip(who.tolist(), component, strict=True))
+        return self._in_memory(
+            lambda: self._training.fit(tasks, starts, anchors, work, key, tick, weigh)
         )
-        tasks = list(zip(who.tolist(), component.tolist(), strict=True))
-        kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
-        sizes = self.sizes[who]
-        batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
-        rows = starts.new_empty(starts.shape, device=self.device)
-        found: dict[_Task, Kept] = {}
-        for places in self._chunks(tasks, kept, batch, len(work.span(key.round))):
-            plan = self._planner.plan(who[places], batch[places], work, key)
-            if weigh is not None:
-                plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
-            some = run_of(places.cpu())
-            own = [tasks[place] for place in places.tolist()]
-            chunk = _Chunk(own, batch[places].tolist(), starts[some], anchors[some], plan)
-            trained = (
-                rows[some]
-                if isinstance(some, slice)
-                else rows.new_empty(len(places), rows.shape[1])
-            )
-            found |= self._in_memory(partial(self._train, chunk, trained, kept, work, key, tick))
-            if not isinstance(some, slice):
-                rows[some] = trained
-        kept.update(found)
-        return rows
 
     @torch.no_grad()
     def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
@@ -260,7 +208,7 @@ class Simulation:
         self._network.module.train()
         rows = torch.zeros_like(at)
         mixes = self.traits.mixes_samples
-        size = 1 if mixes else self._block(len(who), int(self.sizes[who].max()))
+        size = 1 if mixes else self._training.block(len(who), int(self.sizes[who].max()))
         for block in self.sizes[who].argsort(stable=True).split(size):
             state = self._network.leaves(len(block), self.device)
             for name, part in self._layout.unstack(at[block]).items():
@@ -335,96 +283,16 @@ class Simulation:
         bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in who.tolist()]
         return torch.stack(bases).to(self._layout.dtype)
 
-    def _chunks(
-        self, tasks: list[_Task], kept: dict[_Task, Kept], batch: Tensor, steps: int
-    ) -> Iterator[Tensor]:
-        """Places in ``tasks`` that are planned together: alike in batch and in kept steps."""
-        done = [kept[task].steps if task in kept else 0 for task in tasks]
-        alike = torch.tensor(done, device=batch.device)
-        kinds = torch.stack([alike, batch if self.traits.mixes_samples else alike], dim=1)
-        for kind in kinds.unique(dim=0):
-            places = (kinds == kind).all(1).nonzero().squeeze(1)
-            places = places[batch[places].argsort(stable=True)]
-            yield from places.split(max(1, _PLANNED // (steps * int(batch[places].max()))))
-
-    def _train(
-        self,
-        chunk: _Chunk,
-        rows: Tensor,
-        kept: Mapping[_Task, Kept],
-        work: Work,
-        key: Key,
-        tick: Tick,
-    ) -> dict[_Task, Kept]:
-        """Train clients into ``rows`` ``[c, P]``, block by block; returns what they keep."""
-        tasks, batch = chunk.tasks, chunk.batch
-        jobs, blocks = [], self._blocks(len(tasks), max(batch))
-        for block in blocks:
-            before = [kept[task] for task in tasks[block] if task in kept]
-            seed = None
-            if self.traits.random:
-                own = streams(key, self._words[[client for client, _ in tasks[block]]])
-                seed = int(own[0])
-            plan = chunk.plan.block(block, self._width(max(batch[block]), max(batch)))
-            state = _together(before) if work.keep_state else None
-            starts, anchors = chunk.starts[block], chunk.anchors[block]
-            jobs.append(Job(starts, anchors, plan, state, rows[block], seed))
-        found: dict[_Task, Kept] = {}
-        for block, left in zip(blocks, self._lanes.train(jobs, work, tick), strict=True):
-            for place, task in enumerate(tasks[block]):
-                if left is not None:
-                    moments = {name: m[place] for name, m in left.moments.items()}
-                    found[task] = Kept(left.steps, moments)
-        return found
-
-    def _width(self, batch: int, widest: int) -> int:
-        """Samples of a block's step: some are padding, so that fewer widths have to be prepared."""
-        if self.traits.mixes_samples or self.device.type == "cpu":
-            return batch
-        return min(widest, -(-batch // 8) * 8)
-
     def _in_memory(self, attempt: Callable[[], _T]) -> _T:
         """Try again with smaller blocks for as long as the GPU's memory does not suffice."""
         while True:
             try:
                 return attempt()
             except torch.OutOfMemoryError:
-                self._lanes.forget()
-                self._smaller *= 2
+                self._training.shrink()
                 if not self._evaluation.shrink():
                     raise
             torch.cuda.empty_cache()
-
-    def _kept_in(self, training: tuple[int, str], first: bool) -> dict[_Task, Kept]:
-        """What clients keep from round to round of a training; two may go on side by side."""
-        kept = self._trainings.pop(training, {})
-        self._trainings[training] = {} if first else kept
-        for oldest in list(self._trainings)[:-2]:
-            del self._trainings[oldest]
-        return self._trainings[training]
-
-    def _blocks(self, count: int, batch: int) -> list[slice]:
-        """Clients that train together, as many blocks for every lane, and of one size or nearly."""
-        size = self._block(count, batch)
-        blocks = -(-count // size)
-        if self._block_size is None and blocks > 1:
-            blocks = min(count, -(-blocks // self._lanes.count) * self._lanes.count)
-        ends = [count * block // blocks for block in range(blocks + 1)]
-        return [slice(*both) for both in pairwise(ends)]
-
-    def _block(self, count: int, batch: int) -> int:
-        """How many clients are worked on at once, at the most."""
-        if self._block_size is not None:
-            return self._block_size
-        row = 4 * self._layout.length * self._layout.dtype.itemsize
-        activations = batch * self.traits.activations * self._layout.dtype.itemsize
-        if self.device.type == "cpu":
-            worth = count * batch * self._layout.length // _SHARE
-            lanes = min(max(1, worth), self._lanes.count)
-            return max(1, min(-(-count // lanes), _CACHE // (row + activations)))
-        free, _ = torch.cuda.mem_get_info(self.device)
-        fit = int(0.5 * free) // (row + 4 * activations)
-        return max(1, min(count, fit) // self._smaller)
 
     def _split(self, split: Split) -> Samples:
         if split not in self._samples:
@@ -471,11 +339,3 @@ def _device(name: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {str(name)!r} is not there: {error}") from error
     return device
-
-
-def _together(kept: list[Kept]) -> Kept | None:
-    """The kept states of a block's clients as one."""
-    if not kept:
-        return None
-    names = kept[0].moments
-    return Kept(kept[0].steps, {n: torch.stack([k.moments[n] for k in kept]) for n in names})
