@@ -106,9 +106,7 @@ def test_ranks_are_those_of_the_cpu(count: int, length: int) -> None:
     assert torch.equal(blocks.view(torch.int32), whole.view(torch.int32))
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor:UserWarning"
-)  # hidden by dynamo
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
 def test_compiled_training_is_that_of_the_layers() -> None:
     data = examples.classification([30, 30], (3, 16, 16))
     work = Work(steps=3, batch_size=10, lr=0.01)
