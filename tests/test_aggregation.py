@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import minimize
@@ -75,6 +75,7 @@ def test_weighted_mean_is_that_of_repeated_rows(rows: Tensor, data: st.DataObjec
 
 @settings(max_examples=30)
 @given(rows_of.filter(lambda rows: rows.shape[1] <= 3))
+@example(torch.tensor([[1.1125e-308], [0.0]], dtype=torch.float64))
 def test_geometric_median_has_the_least_sum_of_distances(rows: Tensor) -> None:
     def cost(at: np.ndarray) -> float:
         return float(np.linalg.norm(rows.numpy() - at, axis=1).sum())

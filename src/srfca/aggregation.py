@@ -68,17 +68,17 @@ def geometric_median(rows: Tensor, tolerance: float = 1e-7, iterations: int = 10
     at = rows.mean(0)
     scale = float((rows - at).norm(dim=1).max()) or 1.0
     for _ in range(iterations):
-        away = rows - at
+        away = (rows - at) / scale
         distance = away.norm(dim=1)
-        here = distance <= tolerance * scale
-        pull = torch.where(here, 0.0, 1.0 / distance.clamp(min=tolerance * scale))
+        here = distance <= tolerance
+        pull = torch.where(here, 0.0, 1.0 / distance.clamp(min=tolerance))
         direction = pull @ away
         strength = float(direction.norm())
         if strength <= float(here.sum()):
             return at
         step = direction / pull.sum() * (1 - float(here.sum()) / strength)
-        at = at + step
-        if float(step.norm()) <= tolerance * scale:
+        at = at + step * scale
+        if float(step.norm()) <= tolerance:
             break
     return at
 
