@@ -47,6 +47,8 @@ class Dense(Network):
     ) -> None:
         super().__init__(module, loss, precision, compile)
         self.layers = _chain(module)
+        self.rectified = {layer.activation for layer in self.layers} <= {nn.ReLU, None}
+        """Whether all activations are ReLU."""
 
     def outputs(self, state: State, x: Tensor) -> Tensor:
         """Outputs ``[c, b, out]`` of c models, each on its own samples ``[c, b, ...]``."""

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 
 from srfca.data.clients import Samples
-from srfca.federation.augment import Augmentation
+from srfca.federation.augment import Augmentation, none
 from srfca.federation.base import Tick, Work
 from srfca.federation.block import Block, Job
+from srfca.federation.dense import Dense
 from srfca.federation.network import Network, arithmetic, counters_restored
 from srfca.federation.optimizer import Kept
 from srfca.threads import over_threads
+
+if TYPE_CHECKING:
+    from srfca.federation.chain import Chain
 
 _STREAMS = 8
 """Lanes of a GPU where clients train one at a time."""
 _REMEMBERED = 8
 """Kinds of work whose buffers a lane keeps."""
+_WORTH = 2**22
+"""Products of a step that are worth to be split among threads."""
 
 
 class Lane:
@@ -33,6 +41,7 @@ class Lane:
         on_gpu = samples.x.device.type == "cuda"
         self._network = network if on_gpu else network.copy()
         self._samples, self._augment = samples, augment
+        self._chain: Chain | None = None
         self._known: OrderedDict[object, Block] = OrderedDict()
         self.stream = torch.cuda.Stream() if on_gpu else None
 
@@ -63,6 +72,19 @@ class Lane:
                 tick(len(job.rows))
         return buffers.finish(job)
 
+    def train_compiled(self, job: Job, work: Work, tick: Tick) -> Kept | None:
+        """The same for a dense network on a CPU, by numba."""
+        if self._chain is None:
+            from srfca.federation.chain import Chain
+
+            assert isinstance(self._network, Dense)
+            self._chain = Chain(self._network, self._samples)
+        return self._chain.train(job, work, tick)
+
+
+_How = Callable[[Lane, Job, Work, Tick], Kept | None]
+"""A lane trains the clients of a job."""
+
 
 class Lanes:
     """All lanes of a device."""
@@ -83,6 +105,15 @@ class Lanes:
         self._streams = _STREAMS if alone and not random else 1
         self.graphs = self._device.type == "cuda" and not random
         """Whether steps are replayed as CUDA graphs."""
+        self.compiles = (
+            isinstance(network, Dense)
+            and network.rectified
+            and network.layout.dtype in (torch.float32, torch.float64)
+            and augment is none
+            and self._device.type == "cpu"
+            and find_spec("numba") is not None
+        )
+        """Whether numba can train the clients."""
 
     @property
     def count(self) -> int:
@@ -99,14 +130,29 @@ class Lanes:
         """Train the clients of all jobs."""
         while len(self._lanes) < min(self.count, len(jobs)):
             self._lanes.append(Lane(self._network, self._samples, self._augment))
+        if self.compiles and self._fill_threads(jobs):
+            return self._compiled(jobs, work, tick)
         with arithmetic(self._network.precision), torch.random.fork_rng(enabled=self._random):
             if self._device.type == "cuda":
                 return self._over_streams(jobs, work, tick)
             if min(self.count, len(jobs)) == 1:
                 return [self._lanes[0].train(job, work, tick) for job in jobs]
-            return self._over_threads(jobs, work, tick)
+            return self._over_threads(Lane.train, jobs, work, tick)
 
-    def _over_threads(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
+    def _fill_threads(self, jobs: Sequence[Job]) -> bool:
+        """Whether nothing is lost if a client has one thread: torch splits a product among all."""
+        alone = len(jobs) == 1 < self.count
+        return not alone or jobs[0].plan.index[0].numel() * self._network.layout.length < _WORTH
+
+    def _compiled(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
+        from srfca.federation.chain import products_by_one_thread
+
+        with products_by_one_thread():
+            return self._over_threads(Lane.train_compiled, jobs, work, tick)
+
+    def _over_threads(
+        self, how: _How, jobs: Sequence[Job], work: Work, tick: Tick
+    ) -> list[Kept | None]:
         kept: list[Kept | None] = [None] * len(jobs)
         lock = threading.Lock()
 
@@ -115,7 +161,7 @@ class Lanes:
                 tick(steps)
 
         def train(lane: int, place: int) -> None:
-            kept[place] = self._lanes[lane].train(jobs[place], work, report)
+            kept[place] = how(self._lanes[lane], jobs[place], work, report)
 
         over_threads(train, range(len(jobs)), min(self.count, len(jobs)))
         return kept

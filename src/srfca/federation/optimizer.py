@@ -14,9 +14,13 @@ from torch import Tensor
 
 from srfca.federation.base import Work
 
+BETAS = 0.9, 0.999
+EPSILON = 1e-8
+
 _adam: Any = partial(
-    torch._fused_adam_, beta1=0.9, beta2=0.999, eps=1e-8, amsgrad=False, maximize=False
-)
+    torch._fused_adam_,
+    beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON, amsgrad=False, maximize=False,
+)  # fmt: skip
 _sgd: Any = partial(
     torch._fused_sgd_, dampening=0.0, nesterov=False, maximize=False, is_first_step=False
 )
@@ -35,7 +39,9 @@ class Optimizer:
 
     def __init__(self, parameters: list[Tensor], work: Work) -> None:
         self._work = work
-        self._moments = {name: [torch.zeros_like(w) for w in parameters] for name in _names(work)}
+        self._moments = {
+            name: [torch.zeros_like(w) for w in parameters] for name in moment_names(work)
+        }
         self._each = list(zip(parameters, *self._moments.values(), strict=True))
         self._steps = torch.zeros((), device=parameters[0].device)
 
@@ -77,7 +83,8 @@ class Optimizer:
         return Kept(steps, rows)
 
 
-def _names(work: Work) -> tuple[str, ...]:
+def moment_names(work: Work) -> tuple[str, ...]:
+    """The moments that an optimiser keeps."""
     if work.optimizer == "adam":
         return "exp_avg", "exp_avg_sq"
     return ("momentum_buffer",) if work.momentum else ()
