@@ -26,6 +26,7 @@ from srfca.threads import over_threads
 if TYPE_CHECKING:
     from srfca.federation.chain import Chain
 
+_NUMBA = find_spec("numba") is not None
 _STREAMS = 8
 """Lanes of a GPU where clients train one at a time."""
 _REMEMBERED = 8
@@ -111,7 +112,7 @@ class Lanes:
             and network.layout.dtype in (torch.float32, torch.float64)
             and augment is none
             and self._device.type == "cpu"
-            and find_spec("numba") is not None
+            and _NUMBA
         )
         """Whether numba can train the clients."""
 
