@@ -24,51 +24,48 @@ from srfca.federation.optimizer import BETAS, Kept, moment_names
 
 _AT_ONCE = 2**31
 """Products of a call, at the most: a tenth of a second, then progress is told."""
+_ALIGNED = 16
+"""Numbers of a cache line: where buffers begin elsewhere, Adam takes three times as long."""
 
 
 class Chain:
-    """Trains clients of a dense network one after another, in buffers that are used again.
-
-    The buffers are torch's, which begin at a cache line: elsewhere Adam takes three times as long.
-    """
+    """Trains clients of a dense network one after another, in buffers that are used again."""
 
     def __init__(self, network: Dense, samples: Samples) -> None:
         self._x, y = samples.x.flatten(1), samples.y
         self._y = y if network.loss is cross_entropy else y.reshape(len(y), -1).to(self._x)
         self._layers = _layers(network)
-        self._row, self._gradient, *self._moments = (
-            self._x.new_empty(network.layout.length) for _ in range(4)
-        )
+        self._length = network.layout.length
+        self._state = self._x.new_empty(4, -(-self._length // _ALIGNED) * _ALIGNED)
         self._room: list[Tensor] = []
 
     @torch.no_grad()
     def train(self, job: Job, work: Work, tick: Tick) -> Kept | None:
         """Train the clients of a job, from start to end."""
-        steps, clients, width = job.plan.index.shape
+        steps, count, width = job.plan.index.shape
         self._make_room(width)
-        before = 0 if job.kept is None else job.kept.steps
+        job.rows.copy_(job.starts)
+        names, before = moment_names(work), 0 if job.kept is None else job.kept.steps
+        moments = job.rows.new_zeros(len(names), *job.rows.shape)
+        for name, moment in zip(names, moments, strict=True):
+            if job.kept is not None:
+                moment.copy_(job.kept.moments[name])
+        anchors = job.anchors if work.prox else job.rows
         rates, roots = _rates(job.plan.rates, work, before, self._x)
-        moments = dict(zip(moment_names(work), self._moments, strict=False))
-        kept = {name: torch.empty_like(job.rows) for name in moments if work.keep_state}
         adam, clip = work.optimizer == "adam", work.clip or 0
         rule = self._x.new_tensor([adam, work.momentum, work.weight_decay, work.prox, clip])
-        mine = [self._row, self._gradient, *self._moments, self._x, self._y, rule, self._layers]
-        buffers = [t.numpy() for t in (*mine, *self._room)]
-        stride = max(1, _AT_ONCE // (width * len(self._row)))
-        for client in range(clients):
-            self._row.copy_(job.starts[client])
-            for name, moment in moments.items():
-                moment.copy_(job.kept.moments[name][client]) if job.kept else moment.zero_()
-            anchor = job.anchors[client].contiguous().numpy()
-            own = job.plan.index[:, client], job.plan.weights[:, client], rates, roots
-            for first in range(0, steps, stride):
-                taken = [t[first : first + stride].contiguous().numpy() for t in own]
-                train(anchor, *taken, *buffers)
-                tick(len(taken[0]))
-            job.rows[client] = self._row
-            for name, rows in kept.items():
-                rows[client] = moments[name]
-        return Kept(before + steps, kept) if work.keep_state else None
+        fixed = self._x, self._y, rule, self._layers, self._state, *self._room
+        step = width * self._length
+        for some in _spans(count, _AT_ONCE // (step * steps)):
+            own = job.rows[some], moments[:, some], anchors[some]
+            for span in _spans(steps, _AT_ONCE // step):
+                planned = job.plan.index[span, some], job.plan.weights[span, some]
+                given = *planned, rates[span], roots[span], *fixed
+                train(*(t.numpy() for t in own), *(t.contiguous().numpy() for t in given))
+                tick((some.stop - some.start) * (span.stop - span.start))
+        if not work.keep_state:
+            return None
+        return Kept(before + steps, dict(zip(names, moments, strict=True)))
 
     def _make_room(self, width: int) -> None:
         """Buffers for batches of so many samples, and for what the layers make of them."""
@@ -76,6 +73,12 @@ class Chain:
             out = int(self._layers[:, 1].sum())
             shapes = (width, self._x.shape[1]), (out * width,), (out * width,)
             self._room = [self._x.new_empty(shape) for shape in shapes]
+
+
+def _spans(count: int, size: int) -> Iterator[slice]:
+    """``range(count)`` in parts of ``size``, or of one."""
+    size = max(1, size)
+    return (slice(at, min(at + size, count)) for at in range(0, count, size))
 
 
 @contextmanager

@@ -22,19 +22,35 @@ _compiled: Any = partial(
 
 @_compiled
 def train(
-    anchor, index, weights, rates, roots,
-    row, gradient, first, second, x, y, rule, layers, batch, outputs, slopes,
+    rows, moments, anchors, index, weights, rates, roots,
+    x, y, rule, layers, state, batch, outputs, slopes,
 ):  # fmt: skip
-    """All steps of a client: ``row`` is where it starts and where it ends."""
-    for step in range(len(rates)):
-        for sample in range(len(batch)):
-            at = index[step, sample]
-            for feature in range(x.shape[1]):
-                batch[sample, feature] = x[at, feature]
-        _forward(row, layers, batch, outputs)
-        _slope(layers, outputs, y, index[step], weights[step], slopes)
-        _backward(row, layers, batch, outputs, slopes, gradient)
-        _move(row, anchor, gradient, first, second, rates[step], roots[step], rule)
+    """Clients go on from their rows ``[c, P]`` and moments ``[k, c, P]``, and leave them there.
+
+    Everything from ``state`` on is a buffer.
+    """
+    length = rows.shape[1]
+    row, gradient, first, second = state[0, :length], state[1, :length], state[2], state[3]
+    for client in range(len(rows)):
+        _copy(rows[client], row)
+        for kind in range(len(moments)):
+            _copy(moments[kind, client], state[2 + kind])
+        for step in range(len(rates)):
+            for sample in range(len(batch)):
+                _copy(x[index[step, client, sample]], batch[sample])
+            _forward(row, layers, batch, outputs)
+            _slope(layers, outputs, y, index[step, client], weights[step, client], slopes)
+            _backward(row, layers, batch, outputs, slopes, gradient)
+            _move(row, anchors[client], gradient, first, second, rates[step], roots[step], rule)
+        _copy(row, rows[client])
+        for kind in range(len(moments)):
+            _copy(state[2 + kind, :length], moments[kind, client])
+
+
+@_compiled
+def _copy(numbers, to):
+    for i in range(len(numbers)):
+        to[i] = numbers[i]
 
 
 @_compiled
