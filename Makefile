@@ -28,7 +28,7 @@ types: .venv/installed-dev
 
 check: lint types test-all  ## what CI runs
 
-bench: .venv/installed benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
+bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md
 
 clean:
@@ -43,6 +43,10 @@ clean:
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) torch
 	$(PIP) --editable .
+	@touch $@
+
+.venv/installed-fast: .venv/installed
+	$(PIP) --editable '.[fast]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed

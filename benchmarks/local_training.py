@@ -41,7 +41,10 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     """All of them, on the same data, batches and w0."""
     x, y = clients(sizes)
     data = ClientData.of(list(zip(x, y, strict=True)))
-    federation = Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0)
+    federation, by_torch = (
+        Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0) for _ in range(2)
+    )
+    by_torch._training._lanes.compiles = False
     starts = federation.initial(0).repeat(sizes.clients, 1)
     work = Work(
         steps=sizes.local_steps, local_steps=sizes.local_steps, batch_size=sizes.batch,
@@ -52,6 +55,9 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
 
     def srfca() -> float:
         return check(federation.fit(starts, range(sizes.clients), work, KEY))
+
+    def without_numba() -> float:
+        return check(by_torch.fit(starts, range(sizes.clients), work, KEY))
 
     def loop(count: int, fused: bool = False) -> Tensor:
         rows = []
@@ -118,6 +124,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     )
     return {
         "srfca": srfca,
+        "srfca without numba": without_numba,
         **plain_loops,
         "torch.func.vmap, all clients": all_at_once,
         "matrix-multiply limit": limit,

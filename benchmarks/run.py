@@ -49,7 +49,7 @@ class Environments:
 
     def versions(self) -> str:
         """Of everything that takes part."""
-        packages = {sys.executable: ["torch", "numpy", "scipy"]}
+        packages = {sys.executable: ["torch", "numpy", "scipy", "numba"]}
         packages |= {p: ["flwr", "ray"] for p in [self.python("flower")] if p}
         packages |= {p: ["pfl"] for p in [self.python("pfl")] if p}
         found = [f"Python {platform.python_version()}", f"srfca {srfca.__version__}"]
