@@ -44,24 +44,27 @@ class Chain:
         """Train the clients of a job, from start to end."""
         steps, count, width = job.plan.index.shape
         self._make_room(width)
-        job.rows.copy_(job.starts)
         names, before = moment_names(work), 0 if job.kept is None else job.kept.steps
-        moments = job.rows.new_zeros(len(names), *job.rows.shape)
+        step = width * self._length
+        spans = list(_spans(steps, _AT_ONCE // step))
+        stored = count if work.keep_state or len(spans) > 1 else 0
+        moments = job.rows.new_zeros(len(names), stored, self._length)
         for name, moment in zip(names, moments, strict=True):
             if job.kept is not None:
                 moment.copy_(job.kept.moments[name])
-        anchors = job.anchors if work.prox else job.rows
         rates, roots = _rates(job.plan.rates, work, before, self._x)
         adam, clip = work.optimizer == "adam", work.clip or 0
         rule = self._x.new_tensor([adam, work.momentum, work.weight_decay, work.prox, clip])
         fixed = self._x, self._y, rule, self._layers, self._state, *self._room
-        step = width * self._length
         for some in _spans(count, _AT_ONCE // (step * steps)):
-            own = job.rows[some], moments[:, some], anchors[some]
-            for span in _spans(steps, _AT_ONCE // step):
+            rows = job.rows[some]
+            anchors = job.anchors[some] if work.prox else rows
+            for span in spans:
+                starts = job.starts[some] if span is spans[0] else rows
                 planned = job.plan.index[span, some], job.plan.weights[span, some]
-                given = *planned, rates[span], roots[span], *fixed
-                train(*(t.numpy() for t in own), *(t.contiguous().numpy() for t in given))
+                given = starts, anchors, *planned, rates[span], roots[span], *fixed
+                inputs = (t.contiguous().numpy() for t in given)
+                train(rows.numpy(), moments[:, some].numpy(), *inputs)
                 tick((some.stop - some.start) * (span.stop - span.start))
         if not work.keep_state:
             return None

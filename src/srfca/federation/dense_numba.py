@@ -22,19 +22,22 @@ _compiled: Any = partial(
 
 @_compiled
 def train(
-    rows, moments, anchors, index, weights, rates, roots,
+    rows, moments, starts, anchors, index, weights, rates, roots,
     x, y, rule, layers, state, batch, outputs, slopes,
 ):  # fmt: skip
-    """Clients go on from their rows ``[c, P]`` and moments ``[k, c, P]``, and leave them there.
+    """Clients go from ``starts`` ``[c, P]`` to ``rows``, and on with their moments ``[k, c, P]``.
 
-    Everything from ``state`` on is a buffer.
+    Moments ``[k, 0, P]`` begin at zero and are forgotten. From ``state`` on all are buffers.
     """
-    length = rows.shape[1]
+    length, stored = rows.shape[1], moments.shape[1] > 0
     row, gradient, first, second = state[0, :length], state[1, :length], state[2], state[3]
     for client in range(len(rows)):
-        _copy(rows[client], row)
+        _copy(starts[client], row)
         for kind in range(len(moments)):
-            _copy(moments[kind, client], state[2 + kind])
+            if stored:
+                _copy(moments[kind, client], state[2 + kind])
+            else:
+                state[2 + kind] = 0
         for step in range(len(rates)):
             for sample in range(len(batch)):
                 _copy(x[index[step, client, sample]], batch[sample])
@@ -44,7 +47,8 @@ def train(
             _move(row, anchors[client], gradient, first, second, rates[step], roots[step], rule)
         _copy(row, rows[client])
         for kind in range(len(moments)):
-            _copy(state[2 + kind, :length], moments[kind, client])
+            if stored:
+                _copy(state[2 + kind, :length], moments[kind, client])
 
 
 @_compiled
