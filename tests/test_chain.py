@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -187,6 +188,19 @@ def test_a_large_client_alone_has_all_threads(monkeypatch: pytest.MonkeyPatch) -
     small = simulation(True, data, mlp(200, 5, 3))
     with pytest.raises(AssertionError, match="not by numba"):
         small.fit(small.initial(0).unsqueeze(0), [0], work, Key(0, "x"))
+
+
+def test_a_numba_that_does_not_load_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = examples.classification([20] * 3)
+    federation, other = simulation(True, data, mlp(6, 4, 3)), simulation(False, data, mlp(6, 4, 3))
+    for module in ("srfca.federation.chain", "srfca.federation.dense_numba"):
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    starts, work = federation.initial(0).repeat(3, 1), Work(steps=3, local_steps=3)
+    with pytest.warns(UserWarning, match="training goes without numba, which does not load"):
+        first = federation.fit(starts, range(3), work, Key(0, "x"))
+    assert torch.equal(federation.fit(starts, range(3), work, Key(0, "x")), first)
+    assert torch.equal(other.fit(starts, range(3), work, Key(0, "x")), first)
 
 
 def same(x: Tensor, bits: Tensor) -> Tensor:

@@ -7,8 +7,10 @@ it is a stream, and a step is a CUDA graph, captured once and replayed.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -131,7 +133,7 @@ class Lanes:
         """Train the clients of all jobs."""
         while len(self._lanes) < min(self.count, len(jobs)):
             self._lanes.append(Lane(self._network, self._samples, self._augment))
-        if self.compiles and self._fill_threads(jobs):
+        if self.compiles and self._fill_threads(jobs) and self._numba_loads():
             return self._compiled(jobs, work, tick)
         with arithmetic(self._network.precision), torch.random.fork_rng(enabled=self._random):
             if self._device.type == "cuda":
@@ -144,6 +146,16 @@ class Lanes:
         """Whether nothing is lost if a client has one thread: torch splits a product among all."""
         alone = len(jobs) == 1 < self.count
         return not alone or jobs[0].plan.index[0].numel() * self._network.layout.length < _WORTH
+
+    def _numba_loads(self) -> bool:
+        """Whether numba can be used: it refuses a numpy that is newer than it knows."""
+        try:
+            import_module("srfca.federation.chain")
+        except ImportError as error:
+            self.compiles = False
+            told = f"training goes without numba, which does not load: {error}"
+            warnings.warn(told, stacklevel=2)
+        return self.compiles
 
     def _compiled(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
         from srfca.federation.chain import products_by_one_thread
