@@ -48,10 +48,10 @@ class Chain:
         step = width * self._length
         spans = list(_spans(steps, _AT_ONCE // step))
         stored = count if work.keep_state or len(spans) > 1 else 0
-        moments = job.rows.new_zeros(len(names), stored, self._length)
-        for name, moment in zip(names, moments, strict=True):
-            if job.kept is not None:
-                moment.copy_(job.kept.moments[name])
+        moments = job.rows.new_zeros(stored, len(names), self._length)
+        if job.kept is not None:
+            for kind, name in enumerate(names):
+                moments[:, kind] = job.kept.moments[name]
         rates, roots = _rates(job.plan.rates, work, before, self._x)
         adam, clip = work.optimizer == "adam", work.clip or 0
         rule = self._x.new_tensor([adam, work.momentum, work.weight_decay, work.prox, clip])
@@ -64,11 +64,11 @@ class Chain:
                 planned = job.plan.index[span, some], job.plan.weights[span, some]
                 given = starts, anchors, *planned, rates[span], roots[span], *fixed
                 inputs = (t.contiguous().numpy() for t in given)
-                train(rows.numpy(), moments[:, some].numpy(), *inputs)
+                train(rows.numpy(), moments[some].numpy(), *inputs)
                 tick((some.stop - some.start) * (span.stop - span.start))
         if not work.keep_state:
             return None
-        return Kept(before + steps, dict(zip(names, moments, strict=True)))
+        return Kept(before + steps, dict(zip(names, moments.unbind(1), strict=True)))
 
     def _make_room(self, width: int) -> None:
         """Buffers for batches of so many samples, and for what the layers make of them."""

@@ -25,17 +25,17 @@ def train(
     rows, moments, starts, anchors, index, weights, rates, roots,
     x, y, rule, layers, state, batch, outputs, slopes,
 ):  # fmt: skip
-    """Clients go from ``starts`` ``[c, P]`` to ``rows``, and on with their moments ``[k, c, P]``.
+    """Clients go from ``starts`` ``[c, P]`` to ``rows``, and on with their moments ``[c, k, P]``.
 
-    Moments ``[k, 0, P]`` begin at zero and are forgotten. From ``state`` on all are buffers.
+    Moments ``[0, k, P]`` begin at zero and are forgotten. From ``state`` on all are buffers.
     """
-    length, stored = rows.shape[1], moments.shape[1] > 0
+    length, stored = rows.shape[1], len(moments) > 0
     row, gradient, first, second = state[0, :length], state[1, :length], state[2], state[3]
     for client in range(len(rows)):
         _copy(starts[client], row)
-        for kind in range(len(moments)):
+        for kind in range(moments.shape[1]):
             if stored:
-                _copy(moments[kind, client], state[2 + kind])
+                _copy(moments[client, kind], state[2 + kind])
             else:
                 state[2 + kind] = 0
         for step in range(len(rates)):
@@ -46,9 +46,9 @@ def train(
             _backward(row, layers, batch, outputs, slopes, gradient)
             _move(row, anchors[client], gradient, first, second, rates[step], roots[step], rule)
         _copy(row, rows[client])
-        for kind in range(len(moments)):
+        for kind in range(moments.shape[1]):
             if stored:
-                _copy(state[2 + kind, :length], moments[kind, client])
+                _copy(state[2 + kind, :length], moments[client, kind])
 
 
 @_compiled
