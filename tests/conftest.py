@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from hypothesis import settings
 
 settings.register_profile("srfca", deadline=None, max_examples=50)
 settings.load_profile("srfca")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
 
