@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 
 import pytest
@@ -22,7 +23,7 @@ from tests.loop_federation import LoopFederation
 
 pytest.importorskip("numba")
 
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from srfca.federation import chain
 
@@ -158,20 +159,30 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def threads_of_blas() -> set[int]:
+    return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
+
+
 @pytest.mark.usefixtures("two_threads")
 def test_products_have_one_thread_and_then_as_many_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def threads() -> set[int]:
-        return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
-
     seen: list[set[int]] = []
-    monkeypatch.setattr(chain, "train", lambda *_: seen.append(threads()))
+    monkeypatch.setattr(chain, "train", lambda *_: seen.append(threads_of_blas()))
     federation = simulation(True, examples.regression([20] * 6), linear(4), block_size=2)
-    rows, before = federation.initial(0).repeat(6, 1), threads()
+    rows, before = federation.initial(0).repeat(6, 1), threads_of_blas()
     federation.fit(rows, range(6), Work(steps=3), Key(0, "x"))
     assert seen == [{1}] * 3
-    assert threads() == before
+    assert threads_of_blas() == before
+
+
+def test_who_trains_beside_another_has_one_thread_until_both_have_ended() -> None:
+    with threadpool_limits(2, "blas"), ExitStack() as first:
+        first.enter_context(chain.products_by_one_thread)
+        with chain.products_by_one_thread:
+            first.close()
+            assert threads_of_blas() == {1}
+        assert threads_of_blas() == {2}
 
 
 @pytest.mark.usefixtures("two_threads")

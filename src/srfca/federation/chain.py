@@ -6,8 +6,9 @@ once will do.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import cache
 
 import torch
@@ -84,11 +85,30 @@ def _spans(count: int, size: int) -> Iterator[slice]:
     return (slice(at, min(at + size, count)) for at in range(0, count, size))
 
 
-@contextmanager
-def products_by_one_thread() -> Iterator[None]:
-    """BLAS does not split a product among further threads."""
-    with _controller().limit(limits=1, user_api="blas"):
-        yield
+class _OneThread:
+    """BLAS does not split a product among further threads while anybody is inside.
+
+    Its number of threads is the whole process's: the first sets it, and the last sets it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._limits = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limits.enter_context(_controller().limit(limits=1, user_api="blas"))
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limits.close()
+
+
+products_by_one_thread = _OneThread()
 
 
 @cache

@@ -160,7 +160,7 @@ class Lanes:
     def _compiled(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
         from srfca.federation.chain import products_by_one_thread
 
-        with products_by_one_thread():
+        with products_by_one_thread:
             return self._over_threads(Lane.train_compiled, jobs, work, tick)
 
     def _over_threads(
