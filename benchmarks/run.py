@@ -121,11 +121,11 @@ def _data(sizes: Setting, times: Sequence[Times]) -> str:
 BENCHMARKS = {
     "local_training": Benchmark(
         "Local training: 100 clients x 50 steps, MLP 784-200-10, batch 50, Adam",
-        _here("local_training.py"), 5, "mean norm of the models", _limit,
+        _here("local_training.py"), 9, "mean norm of the models", _limit,
     ),
     "federated_round": Benchmark(
         "One federated round: 100 clients x 5 steps, MLP 784-200-10, batch 50, SGD",
-        _round, 9, "norm of the step",
+        _round, 25, "norm of the step",
     ),
     "pairwise_losses": Benchmark(
         "All pairwise losses: 100 models on 100 clients of 600 samples, MLP 784-200-10",
