@@ -22,7 +22,7 @@ from types import TracebackType
 HERE = Path(__file__).parent
 MARK = "answer: "
 """What tells an answer from whatever else a process prints."""
-ENVIRONMENT = {"THP_MEM_ALLOC_ENABLE": "1", "GOMP_SPINCOUNT": "2000"}
+ENVIRONMENT = {"GOMP_SPINCOUNT": "2000"}
 """What srfca sets for itself; so that it has no advantage by it, all contestants have it."""
 
 

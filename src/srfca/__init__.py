@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from srfca.federation import Federation, Simulation, Work
     from srfca.methods import SRFCA, Global, Local, Result
 
-# Tensors of megabytes in huge pages, where the system has them: torch asks for it when it makes its
-# first one, and what would go into thousands of page faults goes into training.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 # Threads of one operation that wait for each other go to sleep after some microseconds. By default
 # they spin for milliseconds: with another process on their core they do little else.
 if "OMP_WAIT_POLICY" not in os.environ:

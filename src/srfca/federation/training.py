@@ -14,6 +14,7 @@ from srfca.federation.augment import Augmentation
 from srfca.federation.base import Tick, Work
 from srfca.federation.block import Job
 from srfca.federation.lanes import Lanes
+from srfca.federation.memory import Memory
 from srfca.federation.network import Network
 from srfca.federation.optimizer import Kept
 from srfca.federation.plan import Plan, Planner
@@ -79,7 +80,7 @@ class Training:
         )
         alone = 1 if block_size is None and not traits.together else block_size
         self._block_size = alone if traits.batchable else 1
-        self._smaller = 1
+        self._smaller, self._memory = 1, Memory()
 
     def fit(
         self,
@@ -96,7 +97,7 @@ class Training:
         kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
         sizes = self._sizes[who]
         batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
-        rows = starts.new_empty(starts.shape, device=self._device)
+        rows = self._empty(starts)
         found: dict[Task, Kept] = {}
         for places in self._chunks(tasks, kept, batch, len(work.span(key.round))):
             plan = self._planner.plan(who[places], batch[places], work, key)
@@ -131,6 +132,11 @@ class Training:
         free, _ = torch.cuda.mem_get_info(self._device)
         fit = int(0.5 * free) // (row + 4 * activations)
         return max(1, min(count, fit) // self._smaller)
+
+    def _empty(self, like: Tensor) -> Tensor:
+        if self._device.type == "cpu":
+            return self._memory.empty(like.shape, like.dtype)
+        return torch.empty_like(like, device=self._device)
 
     def _chunks(
         self, tasks: list[Task], kept: dict[Task, Kept], batch: Tensor, steps: int
