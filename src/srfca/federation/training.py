@@ -136,7 +136,7 @@ class Training:
     def _empty(self, like: Tensor) -> Tensor:
         if self._device.type == "cpu":
             return self._memory.empty(like.shape, like.dtype)
-        return torch.empty_like(like, device=self._device)
+        return like.new_empty(like.shape, device=self._device)
 
     def _chunks(
         self, tasks: list[Task], kept: dict[Task, Kept], batch: Tensor, steps: int
