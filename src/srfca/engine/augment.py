@@ -1,7 +1,7 @@
-"""Augmentation: training images changed at random, as CIFAR-10 is trained.
+"""Augmentation: random changes of training images, as is usual for CIFAR-10.
 
 An augmentation takes images ``[c, b, channels, h, w]`` and a random stream ``[c]`` of each client.
-What it draws for an image depends on the client's stream and the image's place in the batch alone.
+Its draws depend on the client's stream and on the position of an image in the batch alone.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ from srfca.random import bits, integers
 Augmentation = Callable[[Tensor, Tensor], Tensor]
 """From images ``[c, b, channels, h, w]`` and streams ``[c]`` to images of the same shape."""
 
-_REACH = 4
-_HOLE = 8
+_MAX_SHIFT = 4
+_CUTOUT = 8
 
 
 def none(x: Tensor, streams: Tensor) -> Tensor:
-    """The images as they are."""
+    """Return the images unchanged."""
     return x
 
 
 def flip(x: Tensor, streams: Tensor) -> Tensor:
-    """Half of the images, mirrored left to right."""
+    """Mirror half of the images left to right."""
     mirrored = bits(streams, x.shape[1]) % 2 == 1
     return torch.where(mirrored[:, :, None, None, None], x.flip(-1), x)
 
 
 def shift(x: Tensor, streams: Tensor) -> Tensor:
-    """Each image moved by up to 4 pixels down and across; its reflection fills the border.
+    """Shift each image by up to 4 pixels in both directions, filling the border by reflection.
 
-    This is a random crop of the image with a reflected border of 4.
+    This is a random crop of the image padded by 4 reflected pixels.
     """
     h, w = x.shape[-2:]
-    require(min(h, w) > _REACH, f"shift needs images larger than {_REACH}x{_REACH}, not {h}x{w}")
-    of_rows, of_columns = bits(streams, 2).unbind(-1)
-    rows = _moved(h, _below(2 * _REACH + 1, x, of_rows) - _REACH)
-    columns = _moved(w, _below(2 * _REACH + 1, x, of_columns) - _REACH)
+    require(min(h, w) > _MAX_SHIFT, f"shift needs images larger than {_MAX_SHIFT}x{_MAX_SHIFT}, not {h}x{w}")
+    row_streams, column_streams = bits(streams, 2).unbind(-1)
+    rows = _moved(h, _below(2 * _MAX_SHIFT + 1, x, row_streams) - _MAX_SHIFT)
+    columns = _moved(w, _below(2 * _MAX_SHIFT + 1, x, column_streams) - _MAX_SHIFT)
     x = x.gather(-2, rows[:, :, None, :, None].expand(x.shape))
     return x.gather(-1, columns[:, :, None, None, :].expand(x.shape))
 
 
 def cutout(x: Tensor, streams: Tensor) -> Tensor:
-    """Each image with a square of 8x8 pixels set to zero, somewhere inside it."""
+    """Set a random square of 8x8 pixels of each image to zero."""
     h, w = x.shape[-2:]
-    require(min(h, w) >= _HOLE, f"cutout needs images of at least {_HOLE}x{_HOLE}, not {h}x{w}")
-    of_rows, of_columns = bits(streams, 2).unbind(-1)
-    rows = _hole(h, _below(h - _HOLE + 1, x, of_rows))
-    columns = _hole(w, _below(w - _HOLE + 1, x, of_columns))
+    require(min(h, w) >= _CUTOUT, f"cutout needs images of at least {_CUTOUT}x{_CUTOUT}, not {h}x{w}")
+    row_streams, column_streams = bits(streams, 2).unbind(-1)
+    rows = _hole(h, _below(h - _CUTOUT + 1, x, row_streams))
+    columns = _hole(w, _below(w - _CUTOUT + 1, x, column_streams))
     hole = rows.unsqueeze(-1) & columns.unsqueeze(-2)  # [c, b, h, w]
     return x.masked_fill(hole.unsqueeze(2), 0)
 
 
 def cifar(x: Tensor, streams: Tensor) -> Tensor:
-    """Flip, shift and cutout, each with a stream of its own."""
-    for part, own in zip((flip, shift, cutout), bits(streams, 3).unbind(-1), strict=True):
-        x = part(x, own)
+    """Flip, shift and cut out, each with its own random stream."""
+    for change, stream in zip((flip, shift, cutout), bits(streams, 3).unbind(-1), strict=True):
+        x = change(x, stream)
     return x
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {"none": none, "cifar": cifar}
-"""Augmentations by the names that experiments use."""
+"""Augmentations by name."""
 
 
 def augmentation_named(augment: str | Augmentation, x: Tensor) -> Augmentation:
-    """An augmentation by name, tried on the first of the samples ``[n, ...]``."""
+    """Return an augmentation by name, after a trial on two of the samples ``[n, ...]``."""
     if isinstance(augment, str):
         if augment not in AUGMENTATIONS:
             raise unknown("augment", augment, AUGMENTATIONS)
@@ -80,31 +80,31 @@ def augmentation_named(augment: str | Augmentation, x: Tensor) -> Augmentation:
     require(
         len(shape) == 3, f"augment needs images of shape [channels, h, w], not samples of {shape}"
     )
-    tried = x[:2].unsqueeze(0)
-    found = augment(tried, torch.zeros(1, dtype=torch.int64, device=x.device))
+    images = x[:2].unsqueeze(0)
+    changed = augment(images, torch.zeros(1, dtype=torch.int64, device=x.device))
     require(
-        found.shape == tried.shape and found.dtype == tried.dtype,
-        f"augment must return images of shape {tuple(tried.shape)} and type {tried.dtype}, "
-        f"not {tuple(found.shape)} and {found.dtype}",
+        changed.shape == images.shape and changed.dtype == images.dtype,
+        f"augment must return images of shape {tuple(images.shape)} and type {images.dtype}, "
+        f"not {tuple(changed.shape)} and {changed.dtype}",
     )
     return augment
 
 
 def _below(limit: int, x: Tensor, streams: Tensor) -> Tensor:
-    """A whole number in ``[0, limit)`` for each image: ``[c, b]``."""
+    """Draw an integer in ``[0, limit)`` for each image: ``[c, b]``."""
     return integers(streams, x.shape[1], torch.full((), limit, device=x.device))
 
 
 def _moved(size: int, by: Tensor) -> Tensor:
-    """Where each of ``size`` places takes its pixels from: ``[c, b, size]``.
+    """Return the position that each pixel of a shifted axis is taken from: ``[c, b, size]``.
 
-    A place beyond an edge is mirrored at it; the edge itself is not repeated.
+    Positions beyond an edge are reflected; the edge itself is not repeated.
     """
     places = (torch.arange(size, device=by.device) - by.unsqueeze(-1)).abs()
     return size - 1 - (size - 1 - places).abs()
 
 
 def _hole(size: int, start: Tensor) -> Tensor:
-    """Which of ``size`` places lie in the hole that begins at ``start``: ``[c, b, size]``."""
+    """Return which positions of an axis lie in the cutout from ``start`` on: ``[c, b, size]``."""
     after = torch.arange(size, device=start.device) - start.unsqueeze(-1)
-    return (after >= 0) & (after < _HOLE)
+    return (after >= 0) & (after < _CUTOUT)

@@ -8,22 +8,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from srfca.data.clients import Samples
+from srfca.data.client_data import Samples
+from srfca.engine.backends.autograd import Network, matmul_precision
+from srfca.engine.loss import correct, cross_entropy
 from srfca.errors import require
-from srfca.federation.base import Focus, Mixture, Scores
-from srfca.federation.loss import cross_entropy, right
-from srfca.federation.network import Network, arithmetic
+from srfca.federation.algorithms import Posterior
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import ClientScores
 from srfca.random import batches
 
 
 class Evaluation:
-    """Passes of a network over clients' data, in parts that the memory allows.
+    """Passes of a network over clients' data, in parts that fit into memory.
 
     Args:
         network: What is evaluated.
-        activations: Numbers that the layers put out for one sample.
+        activations: Numbers that the layers output for one sample.
         together: Whether several models go through one pass.
-        device: Where the passes are made.
+        device: Where the passes run.
     """
 
     def __init__(
@@ -34,190 +36,210 @@ class Evaluation:
         gpu = device.type == "cuda"
         self._row_bytes = 2**30 if gpu else 2**24
         self._outputs = 2**30 if gpu else 2**25
-        self._table: tuple[Tensor, Tensor, Tensor] | None = None
+        self._cache: tuple[Tensor, Tensor, Tensor] | None = None
 
     def shrink(self) -> bool:
-        """Make passes half as large; False if they are as small as can be."""
+        """Halve the size of passes; False if they cannot be smaller."""
         self._row_bytes, self._outputs = self._row_bytes // 2, self._outputs // 2
         return self._outputs > self._activations
 
     def losses(
-        self, models: Tensor, samples: Samples, clients: int, owner: Tensor, index: Tensor
+        self, models: Tensor, samples: Samples, num_clients: int, owner: Tensor, index: Tensor
     ) -> Tensor:
-        """``[k, c]`` mean loss of every model on the samples at ``index`` [n] of each owner [n]."""
-        sums = torch.zeros(len(models), clients, dtype=torch.float64, device=self._device)
-        for rows, part, found in self._sample_losses(models, samples, index):
-            sums[rows].index_add_(1, owner[part], found.double())
-        return (sums / torch.bincount(owner, minlength=clients)).to(models.dtype)
+        """Return the mean loss of every model on every client's samples: ``[c, k]``.
+
+        Args:
+            models: ``[k, P]``
+            samples: Where the samples are.
+            num_clients: c
+            owner: ``[n]`` the client of each sample.
+            index: ``[n]`` the position of each sample.
+        """
+        sums = torch.zeros(len(models), num_clients, dtype=torch.float64, device=self._device)
+        for rows, part, losses in self._sample_losses(models, samples, index):
+            sums[rows].index_add_(1, owner[part], losses.double())
+        return (sums / torch.bincount(owner, minlength=num_clients)).to(models.dtype).T
 
     def shares(
-        self, models: Tensor | Mixture, samples: Samples, who: Tensor, owner: Tensor, index: Tensor
+        self,
+        models: Tensor | Mixture,
+        samples: Samples,
+        clients: Tensor,
+        owner: Tensor,
+        index: Tensor,
     ) -> Tensor:
-        """``[c, k]`` the share of each client's samples that each model accounts for."""
+        """Return the share of each client's samples that each model accounts for: ``[c, k]``."""
         if isinstance(models, Mixture):
-            logs = self._log_weights(models, who)[owner]
+            log_weights = self._log_weights(models, clients)[owner]
             rows = models.models
-            found = (logs - self._loss_table(rows, samples, index).T).softmax(1)
+            shares = (log_weights - self._loss_table(rows, samples, index).T).softmax(1)
         else:
             rows = models
-            least = self._loss_table(rows, samples, index).argmin(0)
-            found = functional.one_hot(least, len(rows)).double()
-        sums = torch.zeros(len(who), len(rows), dtype=torch.float64, device=self._device)
-        sums.index_add_(0, owner, found)
-        return (sums / samples.sizes[who].unsqueeze(1)).to(rows.dtype)
+            best = self._loss_table(rows, samples, index).argmin(0)
+            shares = functional.one_hot(best, len(rows)).double()
+        sums = torch.zeros(len(clients), len(rows), dtype=torch.float64, device=self._device)
+        sums.index_add_(0, owner, shares)
+        return (sums / samples.sizes[clients].unsqueeze(1)).to(rows.dtype)
 
     @torch.no_grad()
     def posterior(
-        self, focus: Focus, samples: Samples, who: Tensor
+        self, posterior: Posterior, samples: Samples, clients: Tensor
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """The weights of the samples at given places [s, c, b], for some of the clients ``who``."""
-        count = len(focus.mixture.models)
+        """Return a function from entries [c] and positions of samples [s, c, b] to weights."""
+        mixture, component = posterior.mixture, posterior.component
+        count = len(mixture.models)
         require(
-            focus.component.shape == who.shape
-            and bool(((focus.component >= 0) & (focus.component < count)).all()),
-            f"component must name one of {count} models for each of {len(who)} clients",
+            component.shape == clients.shape
+            and bool(((component >= 0) & (component < count)).all()),
+            f"component must name one of {count} models for each of {len(clients)} clients",
         )
-        logs = self._log_weights(focus.mixture, who)
-        component = focus.component.to(self._device)
-        _, index = all_samples(samples, who.unique())
+        log_weights = self._log_weights(mixture, clients)
+        component = component.to(self._device)
+        _, index = all_samples(samples, clients.unique())
         table = torch.zeros(count, len(samples.x), dtype=torch.float64, device=self._device)
-        table[:, index] = self._loss_table(focus.mixture.models, samples, index)
+        table[:, index] = self._loss_table(mixture.models, samples, index)
 
-        def weigh(some: Tensor, at: Tensor) -> Tensor:
-            posterior = (logs[some].T[:, None, :, None] - table[:, at]).softmax(0)  # [k, s, c, b]
-            own = component[some].view(1, 1, -1, 1).expand(1, *at.shape)
-            return posterior.gather(0, own)[0].to(self._network.layout.dtype)
+        def weigh(entries: Tensor, positions: Tensor) -> Tensor:
+            logits = log_weights[entries].T[:, None, :, None] - table[:, positions]
+            chosen = component[entries].view(1, 1, -1, 1).expand(1, *positions.shape)
+            return logits.softmax(0).gather(0, chosen)[0].to(self._network.layout.dtype)
 
         return weigh
 
-    def scores(self, models: Tensor, samples: Samples, who: Tensor) -> Scores:
-        """Loss and accuracy of each client's own row ``[c, P]``."""
-        sums = torch.zeros(2, len(who), dtype=torch.float64, device=self._device)
+    def scores(self, models: Tensor, samples: Samples, clients: Tensor) -> ClientScores:
+        """Return loss and accuracy of each client's model ``[c, P]``."""
+        sums = torch.zeros(2, len(clients), dtype=torch.float64, device=self._device)
         self._network.module.eval()
-        order = samples.sizes[who].argsort(stable=True)
-        with arithmetic(self._network.precision):
-            for block in order.split(self._models_at_once):
+        order = samples.sizes[clients].argsort(stable=True)
+        with matmul_precision(self._network.precision):
+            for block in order.split(self._models_per_pass):
                 state = self._network.layout.unstack(models[block.to(models.device)])
                 state = {name: t.to(self._device) for name, t in state.items()}
-                for x, y, inside in self.padded(samples, who[block]):
+                for x, y, inside in self.padded(samples, clients[block]):
                     outputs = self._network.outputs(state, x)
-                    found = self._loss_and_right(outputs.flatten(0, 1), y.flatten(0, 1))
-                    found = found.view(2, len(block), -1) * inside
-                    sums[:, block] += found.double().sum(-1)
-        return _scores(sums, samples, who)
+                    values = self._loss_and_correct(outputs.flatten(0, 1), y.flatten(0, 1))
+                    values = values.view(2, len(block), -1) * inside
+                    sums[:, block] += values.double().sum(-1)
+        return _scores(sums, samples, clients)
 
-    def mixture_scores(self, mixture: Mixture, samples: Samples, who: Tensor) -> Scores:
-        """Loss and accuracy of each client's mixture."""
-        logs = self._log_weights(mixture, who)
-        owner, index = all_samples(samples, who)
-        sums = torch.zeros(2, len(who), dtype=torch.float64, device=self._device)
+    def mixture_scores(self, mixture: Mixture, samples: Samples, clients: Tensor) -> ClientScores:
+        """Return loss and accuracy of each client's mixture."""
+        log_weights = self._log_weights(mixture, clients)
+        owner, index = all_samples(samples, clients)
+        sums = torch.zeros(2, len(clients), dtype=torch.float64, device=self._device)
         self._network.module.eval()
         states = [self._network.layout.unstack(row.unsqueeze(0)) for row in mixture.models]
-        with arithmetic(self._network.precision):
-            for part in _slices(len(index), self._at_once(1)):
+        with matmul_precision(self._network.precision):
+            for part in _slices(len(index), self._samples_per_pass(1)):
                 x, y = samples.x[index[part]], samples.y[index[part]]
                 outputs = torch.cat([self._network.outputs(s, x.unsqueeze(0)) for s in states])
                 outputs = outputs.double()
-                weights = logs[owner[part]].T.view(len(states), -1, *[1] * (outputs.ndim - 2))
+                weights = log_weights[owner[part]].T
+                weights = weights.view(len(states), -1, *[1] * (outputs.ndim - 2))
                 if self._network.loss is cross_entropy:
                     mixed = (outputs.log_softmax(2) + weights).logsumexp(0)
                 else:
                     mixed = (outputs * weights.exp()).sum(0)
-                sums.index_add_(1, owner[part], self._loss_and_right(mixed, y).double())
-        return _scores(sums, samples, who)
+                sums.index_add_(1, owner[part], self._loss_and_correct(mixed, y).double())
+        return _scores(sums, samples, clients)
 
     def padded(
-        self, samples: Samples, who: Tensor, whole: bool = False
+        self, samples: Samples, clients: Tensor, whole: bool = False
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """All samples of some clients, ``[c, n, ...]`` at a time, and which of them are real."""
-        sizes, offsets = samples.sizes[who], samples.offsets[who]
-        places = torch.arange(int(sizes.max()), device=self._device)
-        for place in [places] if whole else places.split(self._at_once(len(who))):
-            inside = place < sizes.unsqueeze(-1)
-            at = torch.minimum(place, sizes.unsqueeze(-1) - 1) + offsets.unsqueeze(-1)
-            yield samples.x[at], samples.y[at], inside.to(self._network.layout.dtype)
+        """Yield inputs and targets ``[c, n, ...]`` of some clients, and which of them are real."""
+        sizes, offsets = samples.sizes[clients], samples.offsets[clients]
+        positions = torch.arange(int(sizes.max()), device=self._device)
+        per_pass = self._samples_per_pass(len(clients))
+        for position in [positions] if whole else positions.split(per_pass):
+            inside = position < sizes.unsqueeze(-1)
+            index = torch.minimum(position, sizes.unsqueeze(-1) - 1) + offsets.unsqueeze(-1)
+            yield samples.x[index], samples.y[index], inside.to(self._network.layout.dtype)
 
-    @property
-    def _row_size(self) -> int:
-        return self._network.layout.length * self._network.layout.dtype.itemsize
-
-    def _at_once(self, models: int) -> int:
-        """How many samples go through ``models`` models in one pass."""
+    def _samples_per_pass(self, models: int) -> int:
         return max(1, self._outputs // (self._activations * models))
 
     @property
-    def _models_at_once(self) -> int:
-        """How many models go through one pass."""
-        return max(1, self._row_bytes // self._row_size) if self._together else 1
+    def _models_per_pass(self) -> int:
+        row_size = self._network.layout.length * self._network.layout.dtype.itemsize
+        return max(1, self._row_bytes // row_size) if self._together else 1
 
     def _sample_losses(
         self, models: Tensor, samples: Samples, index: Tensor
     ) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Losses [r, s] of the models ``rows`` on the samples ``index[part]``, part by part."""
+        """Yield the losses [r, s] of some models (a slice) on some samples (a slice of index)."""
         self._network.module.eval()
-        for rows in _slices(len(models), self._models_at_once):
+        for rows in _slices(len(models), self._models_per_pass):
             state = self._network.layout.unstack(models[rows].to(self._device))
-            for part in _slices(len(index), self._at_once(len(models[rows]))):
+            for part in _slices(len(index), self._samples_per_pass(len(models[rows]))):
                 x, y = samples.x[index[part]], samples.y[index[part]]
-                with arithmetic(self._network.precision):
-                    found = self._network.losses_of_all(state, x, y)
-                yield rows, part, found
+                with matmul_precision(self._network.precision):
+                    losses = self._network.losses_of_all(state, x, y)
+                yield rows, part, losses
 
     def _loss_table(self, models: Tensor, samples: Samples, index: Tensor) -> Tensor:
-        """The loss of every model on each of the samples at ``index`` [n]: ``[k, n]``.
+        """Return the loss of every model on each sample: ``[k, n]``.
 
-        The last one is kept: clients are asked for the same once more when they train.
+        The last table is cached: FedEM asks for it once for shares and once for training.
         """
-        if self._table is not None:
-            of_models, at, table = self._table
-            if torch.equal(at, index) and torch.equal(of_models, models):
+        if self._cache is not None:
+            cached_models, cached_index, table = self._cache
+            if torch.equal(cached_index, index) and torch.equal(cached_models, models):
                 return table
         table = torch.empty(len(models), len(index), dtype=torch.float64, device=self._device)
-        for rows, part, found in self._sample_losses(models, samples, index):
-            table[rows, part] = found.double()
-        self._table = (models.clone(), index, table)
+        for rows, part, losses in self._sample_losses(models, samples, index):
+            table[rows, part] = losses.double()
+        self._cache = (models.clone(), index, table)
         return table
 
-    def _log_weights(self, mixture: Mixture, who: Tensor) -> Tensor:
-        expected = (len(who), len(mixture.models))
+    def _log_weights(self, mixture: Mixture, clients: Tensor) -> Tensor:
+        expected = (len(clients), len(mixture.models))
         require(
             tuple(mixture.weights.shape) == expected,
-            f"{len(who)} clients and {len(mixture.models)} models need weights of shape "
+            f"{len(clients)} clients and {len(mixture.models)} models need weights of shape "
             f"{expected}, not {tuple(mixture.weights.shape)}",
         )
         return mixture.weights.to(self._device).double().log()
 
-    def _loss_and_right(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, and how much of it is right, NaN if not known: ``[2, n]``."""
+    def _loss_and_correct(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return loss and correctness of each sample, NaN if it is not defined: ``[2, n]``."""
         losses = self._network.loss(outputs, y)
-        share = right(outputs, y)
+        share = correct(outputs, y)
         return torch.stack([losses, torch.full_like(losses, torch.nan) if share is None else share])
 
 
-def all_samples(samples: Samples, who: Tensor) -> tuple[Tensor, Tensor]:
-    """For every sample of some clients: whose it is (a place in ``who``), and where it lies."""
-    sizes = samples.sizes[who]
-    owner = torch.arange(len(who), device=who.device).repeat_interleave(sizes)
+def all_samples(samples: Samples, clients: Tensor) -> tuple[Tensor, Tensor]:
+    """Return owner (a position in ``clients``) and position of every sample of some clients."""
+    sizes = samples.sizes[clients]
+    owner = torch.arange(len(clients), device=clients.device).repeat_interleave(sizes)
     start = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    place = torch.arange(len(owner), device=who.device) - start
-    return owner, samples.offsets[who].repeat_interleave(sizes) + place
+    position = torch.arange(len(owner), device=clients.device) - start
+    return owner, samples.offsets[clients].repeat_interleave(sizes) + position
 
 
-def some_samples(samples: Samples, who: Tensor, own: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The same for at most so many samples of each, drawn by its random stream ``own`` [c]."""
-    sizes = samples.sizes[who]
-    place = batches(own, sizes, most, 1)[:, 0]  # [c, most]
-    inside = torch.arange(most, device=who.device) < sizes.unsqueeze(-1)
-    owner = torch.arange(len(who), device=who.device).unsqueeze(-1).expand_as(place)
-    return owner[inside], (place + samples.offsets[who].unsqueeze(-1))[inside]
+def subsampled(
+    samples: Samples, clients: Tensor, draws: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
+    """Return owner and position of at most ``size`` samples of each client.
+
+    Args:
+        samples: Where the samples are.
+        clients: ``[c]``
+        draws: ``[c]`` a random stream of each client.
+        size: Largest number of samples.
+    """
+    sizes = samples.sizes[clients]
+    position = batches(draws, sizes, size, 1)[:, 0]  # [c, size]
+    inside = torch.arange(size, device=clients.device) < sizes.unsqueeze(-1)
+    owner = torch.arange(len(clients), device=clients.device).unsqueeze(-1).expand_as(position)
+    return owner[inside], (position + samples.offsets[clients].unsqueeze(-1))[inside]
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:
     yield from (slice(start, start + size) for start in range(0, count, size))
 
 
-def _scores(sums: Tensor, samples: Samples, who: Tensor) -> Scores:
-    n = samples.sizes[who]
+def _scores(sums: Tensor, samples: Samples, clients: Tensor) -> ClientScores:
+    n = samples.sizes[clients]
     loss, accuracy = sums / n
     classes = not samples.y.is_floating_point() and not bool(accuracy[n > 0].isnan().all())
-    return Scores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())
+    return ClientScores(loss.cpu(), accuracy.cpu() if classes else None, n.cpu())

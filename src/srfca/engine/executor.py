@@ -1,7 +1,7 @@
-"""Lanes: where a few clients train together, in buffers that are used again and again.
+"""Runs blocks of clients on all threads of a CPU, or on streams of a GPU.
 
-On a CPU a lane is a thread, whose clients' rows, gradients and moments fit into the cache. On a GPU
-it is a stream, and a step is a CUDA graph, captured once and replayed.
+On a CPU a worker is a thread, and the rows, gradients and moments of its block fit into the cache.
+On a GPU a worker is a stream, and a step is a CUDA graph, captured once and replayed.
 """
 
 from __future__ import annotations
@@ -11,86 +11,112 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 
-from srfca.data.clients import Samples
-from srfca.federation.augment import Augmentation, none
-from srfca.federation.base import Tick, Work
-from srfca.federation.block import Block, Job
-from srfca.federation.dense import Dense
-from srfca.federation.network import Network, arithmetic, counters_restored
-from srfca.federation.optimizer import Kept
+from srfca import progress
+from srfca.data.client_data import Samples
+from srfca.engine.augment import Augmentation, none
+from srfca.engine.backends.autograd import Network, counters_restored, matmul_precision
+from srfca.engine.backends.dense import DenseNetwork
+from srfca.engine.optimizer import OptimizerState
+from srfca.engine.step import Block, BlockBuffers, Trainable
+from srfca.federation.local_training import LocalTraining
+from srfca.registry import is_installed
 from srfca.threads import over_threads
 
 if TYPE_CHECKING:
-    from srfca.federation.chain import Chain
+    from srfca.engine.backends.numba_dense import NumbaTrainer
 
-_NUMBA = find_spec("numba") is not None
+_NUMBA = is_installed("numba")
 _STREAMS = 8
-"""Lanes of a GPU where clients train one at a time."""
-_REMEMBERED = 8
-"""Kinds of work whose buffers a lane keeps."""
-_WORTH = 2**22
-"""Products of a step that are worth to be split among threads."""
+"""Workers on a GPU if clients train one at a time."""
+_CACHED_BUFFERS = 8
+"""Buffers that a worker keeps, by kind of block."""
+_LARGE_STEP = 2**22
+"""Multiplications of a step from which torch splits them among threads."""
 
 
-class Lane:
-    """A thread's or a stream's own network, and its buffers for the kinds of work it has seen."""
+class Worker:
+    """A thread or a stream, with its copy of the network and its buffers."""
 
     def __init__(self, network: Network, samples: Samples, augment: Augmentation) -> None:
         on_gpu = samples.x.device.type == "cuda"
         self._network = network if on_gpu else network.copy()
         self._samples, self._augment = samples, augment
-        self._chain: Chain | None = None
-        self._known: OrderedDict[object, Block] = OrderedDict()
+        self._numba: NumbaTrainer | None = None
+        self._buffers: OrderedDict[object, BlockBuffers] = OrderedDict()
         self.stream = torch.cuda.Stream() if on_gpu else None
 
-    def buffers(self, job: Job, work: Work, graph: bool) -> Block:
-        """Buffers for a job of this kind, with a step captured as a CUDA graph if asked for."""
+    def buffers(
+        self, block: Block, local: LocalTraining, trainable: Trainable, graph: bool
+    ) -> BlockBuffers:
+        """Return buffers for this kind of block; with ``graph`` a step is captured."""
         kind = (
-            job.plan.index.shape, work.optimizer, work.momentum, work.weight_decay, work.clip,
-            work.prox, work.keep_state, graph,
+            block.plan.index.shape, local.optimizer, local.momentum, local.weight_decay, local.clip,
+            local.mu, local.keep_state, block.corrections is not None, trainable, graph,
         )  # fmt: skip
-        if kind not in self._known:
-            made = Block(self._network, self._samples, self._augment, work, job.plan)
+        if kind not in self._buffers:
+            buffers = BlockBuffers(
+                self._network, self._samples, self._augment, local, block, trainable
+            )
             if graph:
-                made.capture(job.plan)
-            self._known[kind] = made
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        self._known.move_to_end(kind)
-        return self._known[kind]
+                buffers.capture(block.plan)
+            self._buffers[kind] = buffers
+            if len(self._buffers) > _CACHED_BUFFERS:
+                self._buffers.popitem(last=False)
+        self._buffers.move_to_end(kind)
+        return self._buffers[kind]
 
     @torch.no_grad()
-    def train(self, job: Job, work: Work, tick: Tick) -> Kept | None:
-        """Train the clients of a job, from start to end."""
-        buffers = self.buffers(job, work, graph=False)
+    def train(
+        self,
+        block: Block,
+        local: LocalTraining,
+        trainable: Trainable,
+        report: progress.Callback,
+    ) -> OptimizerState | None:
+        """Train the clients of a block through all of their steps."""
+        buffers = self.buffers(block, local, trainable, graph=False)
         with counters_restored(self._network.module):
-            buffers.begin(job)
-            for _ in range(len(job.plan.rates)):
+            buffers.begin(block)
+            for _ in range(len(block.plan.rates)):
                 buffers.step()
-                tick(len(job.rows))
-        return buffers.finish(job)
+                report(len(block.rows))
+        return buffers.finish(block)
 
-    def train_compiled(self, job: Job, work: Work, tick: Tick) -> Kept | None:
-        """The same for a dense network on a CPU, by numba."""
-        if self._chain is None:
-            from srfca.federation.chain import Chain
+    def train_with_numba(
+        self,
+        block: Block,
+        local: LocalTraining,
+        trainable: Trainable,
+        report: progress.Callback,
+    ) -> OptimizerState | None:
+        """Train a dense network on a CPU with compiled steps."""
+        if self._numba is None:
+            from srfca.engine.backends.numba_dense import NumbaTrainer
 
-            assert isinstance(self._network, Dense)
-            self._chain = Chain(self._network, self._samples)
-        return self._chain.train(job, work, tick)
+            assert isinstance(self._network, DenseNetwork)
+            self._numba = NumbaTrainer(self._network, self._samples)
+        return self._numba.train(block, local, trainable, report)
 
 
-_How = Callable[[Lane, Job, Work, Tick], Kept | None]
-"""A lane trains the clients of a job."""
+_Train = Callable[
+    [Worker, Block, LocalTraining, Trainable, progress.Callback], OptimizerState | None
+]
 
 
-class Lanes:
-    """All lanes of a device."""
+class Executor:
+    """All workers of a device.
+
+    Args:
+        network: What is trained.
+        samples: Training data of all clients.
+        augment: Augmentation of training images.
+        one_by_one: Whether a block is a single client.
+        draws: Whether the module draws random numbers.
+    """
 
     def __init__(
         self,
@@ -98,19 +124,19 @@ class Lanes:
         samples: Samples,
         augment: Augmentation,
         *,
-        alone: bool,
-        random: bool,
+        one_by_one: bool,
+        draws: bool,
     ) -> None:
         self._device = samples.x.device
         self._network, self._samples, self._augment = network, samples, augment
-        self._lanes: list[Lane] = []
-        self._random = random
-        self._streams = _STREAMS if alone and not random else 1
-        self.graphs = self._device.type == "cuda" and not random
+        self._workers: list[Worker] = []
+        self._draws = draws
+        self._streams = _STREAMS if one_by_one and not draws else 1
+        self.uses_graphs = self._device.type == "cuda" and not draws
         """Whether steps are replayed as CUDA graphs."""
-        self.compiles = (
-            isinstance(network, Dense)
-            and network.rectified
+        self.uses_numba = (
+            isinstance(network, DenseNetwork)
+            and network.relu_only
             and network.layout.dtype in (torch.float32, torch.float64)
             and augment is none
             and self._device.type == "cpu"
@@ -119,105 +145,115 @@ class Lanes:
         """Whether numba can train the clients."""
 
     @property
-    def count(self) -> int:
-        """How many there are."""
+    def num_workers(self) -> int:
+        """How many blocks train at the same time."""
         if self._device.type == "cuda":
             return self._streams
-        return 1 if self._random else torch.get_num_threads()
+        return 1 if self._draws else torch.get_num_threads()
 
-    def forget(self) -> None:
-        """Give back the buffers' memory."""
-        self._lanes = []
+    def release(self) -> None:
+        """Free the memory of all buffers."""
+        self._workers = []
 
-    def train(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
-        """Train the clients of all jobs."""
-        while len(self._lanes) < min(self.count, len(jobs)):
-            self._lanes.append(Lane(self._network, self._samples, self._augment))
-        if self.compiles and self._fill_threads(jobs) and self._numba_loads():
-            return self._compiled(jobs, work, tick)
-        with arithmetic(self._network.precision), torch.random.fork_rng(enabled=self._random):
+    def train(
+        self, blocks: Sequence[Block], local: LocalTraining, trainable: Trainable = None
+    ) -> list[OptimizerState | None]:
+        """Train the clients of all blocks; return the optimizer states if they are kept."""
+        while len(self._workers) < min(self.num_workers, len(blocks)):
+            self._workers.append(Worker(self._network, self._samples, self._augment))
+        if self.uses_numba and self._fills_threads(blocks) and self._import_numba():
+            from srfca.engine.backends.numba_dense import single_threaded_blas
+
+            with single_threaded_blas:
+                return self._over_threads(Worker.train_with_numba, blocks, local, trainable)
+        with (
+            matmul_precision(self._network.precision),
+            torch.random.fork_rng(enabled=self._draws),
+        ):
             if self._device.type == "cuda":
-                return self._over_streams(jobs, work, tick)
-            if min(self.count, len(jobs)) == 1:
-                return [self._lanes[0].train(job, work, tick) for job in jobs]
-            return self._over_threads(Lane.train, jobs, work, tick)
+                return self._over_streams(blocks, local, trainable)
+            if min(self.num_workers, len(blocks)) == 1:
+                report = progress.callback()
+                worker = self._workers[0]
+                return [worker.train(block, local, trainable, report) for block in blocks]
+            return self._over_threads(Worker.train, blocks, local, trainable)
 
-    def _fill_threads(self, jobs: Sequence[Job]) -> bool:
-        """Whether nothing is lost if a client has one thread: torch splits a product among all."""
-        alone = len(jobs) == 1 < self.count
-        return not alone or jobs[0].plan.index[0].numel() * self._network.layout.length < _WORTH
+    def _fills_threads(self, blocks: Sequence[Block]) -> bool:
+        """Tell whether one thread per block is enough; torch splits one large product among all."""
+        alone = len(blocks) == 1 < self.num_workers
+        size = blocks[0].plan.index[0].numel() * self._network.layout.length
+        return not alone or size < _LARGE_STEP
 
-    def _numba_loads(self) -> bool:
-        """Whether numba can be used: it refuses a numpy that is newer than it knows."""
+    def _import_numba(self) -> bool:
+        """Warn and fall back to PyTorch if numba fails to import (it refuses a newer numpy)."""
         try:
-            import_module("srfca.federation.chain")
+            import_module("srfca.engine.backends.numba_dense")
         except ImportError as error:
-            self.compiles = False
-            told = f"training goes without numba, which does not load: {error}"
-            warnings.warn(told, stacklevel=2)
-        return self.compiles
-
-    def _compiled(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
-        from srfca.federation.chain import products_by_one_thread
-
-        with products_by_one_thread:
-            return self._over_threads(Lane.train_compiled, jobs, work, tick)
+            self.uses_numba = False
+            warnings.warn(f"training without numba, which fails to import: {error}", stacklevel=2)
+        return self.uses_numba
 
     def _over_threads(
-        self, how: _How, jobs: Sequence[Job], work: Work, tick: Tick
-    ) -> list[Kept | None]:
-        kept: list[Kept | None] = [None] * len(jobs)
-        lock = threading.Lock()
+        self, train: _Train, blocks: Sequence[Block], local: LocalTraining, trainable: Trainable
+    ) -> list[OptimizerState | None]:
+        states: list[OptimizerState | None] = [None] * len(blocks)
+        lock, report = threading.Lock(), progress.callback()
 
-        def report(steps: int) -> None:
+        def locked_report(steps: int) -> None:
             with lock:
-                tick(steps)
+                report(steps)
 
-        def train(lane: int, place: int) -> None:
-            kept[place] = how(self._lanes[lane], jobs[place], work, report)
+        def work(worker: int, number: int) -> None:
+            states[number] = train(
+                self._workers[worker], blocks[number], local, trainable, locked_report
+            )
 
-        over_threads(train, range(len(jobs)), min(self.count, len(jobs)))
-        return kept
+        over_threads(work, range(len(blocks)), min(self.num_workers, len(blocks)))
+        return states
 
     @torch.no_grad()
-    def _over_streams(self, jobs: Sequence[Job], work: Work, tick: Tick) -> list[Kept | None]:
-        """One job on every stream at a time, step by step, so that no stream's queue blocks."""
-        if self.graphs and not self._captures(jobs[0], work):
-            self.graphs = False
-        if not self.graphs:
-            return [self._lanes[0].train(job, work, tick) for job in jobs]
-        kept: list[Kept | None] = []
-        here = torch.cuda.current_stream(self._device)
+    def _over_streams(
+        self, blocks: Sequence[Block], local: LocalTraining, trainable: Trainable
+    ) -> list[OptimizerState | None]:
+        """Train one block per stream at a time, step by step, so that no stream's queue blocks."""
+        report = progress.callback()
+        if self.uses_graphs and not self._can_capture(blocks[0], local, trainable):
+            self.uses_graphs = False
+        if not self.uses_graphs:
+            worker = self._workers[0]
+            return [worker.train(block, local, trainable, report) for block in blocks]
+        states: list[OptimizerState | None] = []
+        current = torch.cuda.current_stream(self._device)
         with counters_restored(self._network.module):
-            for first in range(0, len(jobs), len(self._lanes)):
-                wave = jobs[first : first + len(self._lanes)]
+            for first in range(0, len(blocks), len(self._workers)):
+                wave = blocks[first : first + len(self._workers)]
                 streams, buffers = [], []
-                for lane, job in zip(self._lanes, wave, strict=False):
-                    assert lane.stream is not None
-                    lane.stream.wait_stream(here)
-                    streams.append(torch.cuda.stream(lane.stream))
+                for worker, block in zip(self._workers, wave, strict=False):
+                    assert worker.stream is not None
+                    worker.stream.wait_stream(current)
+                    streams.append(torch.cuda.stream(worker.stream))
                     with streams[-1]:
-                        buffers.append(lane.buffers(job, work, graph=True))
-                        buffers[-1].begin(job)
+                        buffers.append(worker.buffers(block, local, trainable, graph=True))
+                        buffers[-1].begin(block)
                 for _ in range(len(wave[0].plan.rates)):
-                    for stream, one in zip(streams, buffers, strict=True):
+                    for stream, buffer in zip(streams, buffers, strict=True):
                         with stream:
-                            one.step()
-                    tick(sum(len(job.rows) for job in wave))
-                for stream, one, job in zip(streams, buffers, wave, strict=True):
+                            buffer.step()
+                    report(sum(len(block.rows) for block in wave))
+                for stream, buffer, block in zip(streams, buffers, wave, strict=True):
                     with stream:
-                        kept.append(one.finish(job))
-            for lane in self._lanes:
-                assert lane.stream is not None
-                here.wait_stream(lane.stream)
-        return kept
+                        states.append(buffer.finish(block))
+            for worker in self._workers:
+                assert worker.stream is not None
+                current.wait_stream(worker.stream)
+        return states
 
-    def _captures(self, job: Job, work: Work) -> bool:
-        """Whether a step can be captured: nothing in it may wait for the GPU."""
-        lane = self._lanes[0]
+    def _can_capture(self, block: Block, local: LocalTraining, trainable: Trainable) -> bool:
+        """Tell whether a step can be captured: nothing in it may synchronize with the GPU."""
+        worker = self._workers[0]
         try:
-            with torch.cuda.stream(lane.stream):
-                lane.buffers(job, work, graph=True)
+            with torch.cuda.stream(worker.stream):
+                worker.buffers(block, local, trainable, graph=True)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""Losses, per sample."""
+"""Losses and correctness, per sample."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from torch.nn import functional
 from srfca.errors import InputError, unknown
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs ``[n, ...]`` and targets ``[n, ...]`` to the loss of each sample, ``[n]``."""
+"""From outputs ``[n, ...]`` and targets ``[n, ...]`` to the loss of each sample: ``[n]``."""
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy of logits ``[n, classes, ...]`` and classes ``[n, ...]``: ``[n]``."""
+    """Return the cross entropy of logits ``[n, classes, ...]`` and classes ``[n, ...]``: ``[n]``."""
     losses = functional.cross_entropy(outputs, targets, reduction="none")
     return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Squared error, the mean over a sample's outputs: ``[n]``."""
+    """Return the squared error, averaged over the outputs of a sample: ``[n]``."""
     if outputs.shape != targets.shape:
         outputs = outputs.reshape(targets.shape)
     errors = (outputs - targets).square()
     return errors.flatten(1).mean(1) if errors.ndim > 1 else errors
 
 
-def right(outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """How much of each sample's integer targets ``[n, ...]`` the outputs name: ``[n]``.
+def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:
+    """Return the fraction of each sample's integer targets ``[n, ...]`` that is predicted: ``[n]``.
 
-    Outputs ``[n, classes, ...]`` name the largest; one for each target, or a single one, names 1 if
-    it is positive, else 0. None where the targets are no integers, or the outputs name none.
+    Outputs ``[n, classes, ...]`` predict the class of the largest one. A single output, or one for
+    each target, predicts 1 if it is positive, else 0. None if the targets are not integers, or the
+    outputs have another shape.
 
     >>> from torch import tensor
-    >>> right(tensor([[-1.0], [2.0]]), tensor([0, 0]))
+    >>> correct(tensor([[-1.0], [2.0]]), tensor([0, 0]))
     tensor([1., 0.])
     """
     if targets.is_floating_point():
@@ -42,14 +43,14 @@ def right(outputs: Tensor, targets: Tensor) -> Tensor | None:
     single = outputs.ndim == targets.ndim + 1 and outputs.shape[1] == 1
     scores = outputs.squeeze(1) if single else outputs
     if scores.shape == targets.shape:
-        named = (scores > 0).to(targets.dtype)
+        predicted = (scores > 0).to(targets.dtype)
     elif outputs.ndim == targets.ndim + 1:
-        named = outputs.argmax(1)
+        predicted = outputs.argmax(1)
     else:
         return None
-    if named.shape != targets.shape:
+    if predicted.shape != targets.shape:
         return None
-    same = (named == targets).to(outputs.dtype)
+    same = (predicted == targets).to(outputs.dtype)
     return same.flatten(1).mean(1) if same.ndim > 1 else same
 
 
@@ -57,7 +58,7 @@ LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squa
 
 
 def loss_named(loss: str | Loss, targets: Tensor) -> Loss:
-    """A loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
+    """Return a loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
     if not isinstance(loss, str):
         return loss
     if loss == "auto":

@@ -1,6 +1,6 @@
-"""SGD and Adam for a stack of models, by torch's fused kernels.
+"""SGD and Adam for a stack of models, through torch's fused kernels.
 
-``torch.optim`` calls the same kernels, and takes longer than they do around them.
+``torch.optim`` calls the same kernels, but its own overhead is larger than their time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from srfca.federation.base import Work
+from srfca.federation.local_training import LocalTraining
 
 BETAS = 0.9, 0.999
 EPSILON = 1e-8
@@ -27,64 +27,70 @@ _sgd: Any = partial(
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Clients' optimiser state between rounds: steps done, and their moments as rows."""
+class OptimizerState:
+    """Optimizer state between rounds.
+
+    Args:
+        steps: Steps done.
+        moments: Moments as rows, of one client or of several.
+    """
 
     steps: int
     moments: dict[str, Tensor]
 
 
 class Optimizer:
-    """Steps along the gradients in ``.grad`` of stacked parameters ``[c, ...]``; no autograd."""
+    """Steps along the gradients in ``.grad`` of stacked parameters ``[c, ...]``, without autograd."""
 
-    def __init__(self, parameters: list[Tensor], work: Work) -> None:
-        self._work = work
+    def __init__(self, parameters: list[Tensor], local: LocalTraining) -> None:
+        self._local = local
         self._moments = {
-            name: [torch.zeros_like(w) for w in parameters] for name in moment_names(work)
+            name: [torch.zeros_like(w) for w in parameters] for name in moment_names(local)
         }
-        self._each = list(zip(parameters, *self._moments.values(), strict=True))
+        self._entries = list(zip(parameters, *self._moments.values(), strict=True))
         self._steps = torch.zeros((), device=parameters[0].device)
 
     def step(self, rate: float | Tensor) -> None:
         """Move all parameters that have a gradient; on a GPU the rate is a tensor."""
-        moving = [(w, w.grad, *moments) for w, *moments in self._each if w.grad is not None]
+        moving = [(w, w.grad, *moments) for w, *moments in self._entries if w.grad is not None]
         if not moving:
             return
-        parameters, slopes, *moments = zip(*moving, strict=True)
-        decay = self._work.weight_decay
-        if self._work.optimizer == "adam":
+        parameters, gradients, *moments = zip(*moving, strict=True)
+        decay = self._local.weight_decay
+        if self._local.optimizer == "adam":
             self._steps += 1
             steps = [self._steps] * len(moving)
-            _adam(parameters, slopes, *moments, [], steps, lr=rate, weight_decay=decay)
+            _adam(parameters, gradients, *moments, [], steps, lr=rate, weight_decay=decay)
         else:
-            momentum, buffers = self._work.momentum, moments[0] if moments else []
-            _sgd(parameters, slopes, buffers, lr=rate, weight_decay=decay, momentum=momentum)
+            momentum, buffers = self._local.momentum, moments[0] if moments else []
+            _sgd(parameters, gradients, buffers, lr=rate, weight_decay=decay, momentum=momentum)
 
     @torch.no_grad()
-    def load(self, kept: Kept | None) -> None:
-        """Go on from a kept state, or start anew: at zero, which is where both begin."""
-        self._steps.fill_(0 if kept is None else kept.steps)
+    def load(self, state: OptimizerState | None) -> None:
+        """Continue from a state, or start with zero moments."""
+        self._steps.fill_(0 if state is None else state.steps)
         for name, moments in self._moments.items():
-            at = 0
+            done = 0
             for moment in moments:
-                if kept is None:
+                if state is None:
                     moment.zero_()
                 else:
                     width = moment[0].numel()
-                    moment.copy_(kept.moments[name][:, at : at + width].reshape(moment.shape))
-                    at += width
+                    rows = state.moments[name][:, done : done + width]
+                    moment.copy_(rows.reshape(moment.shape))
+                    done += width
 
-    def keep(self, steps: int) -> Kept:
-        """The moments after so many steps, as rows ``[c, trained]``."""
+    def state(self, steps: int) -> OptimizerState:
+        """Return the moments after this many steps, as rows ``[c, trained]``."""
         rows = {
             name: torch.cat([moment.flatten(1) for moment in moments], dim=1)
             for name, moments in self._moments.items()
         }
-        return Kept(steps, rows)
+        return OptimizerState(steps, rows)
 
 
-def moment_names(work: Work) -> tuple[str, ...]:
-    """The moments that an optimiser keeps."""
-    if work.optimizer == "adam":
+def moment_names(local: LocalTraining) -> tuple[str, ...]:
+    """Return the names of the moments that the optimizer has."""
+    if local.optimizer == "adam":
         return "exp_avg", "exp_avg_sq"
-    return ("momentum_buffer",) if work.momentum else ()
+    return ("momentum_buffer",) if local.momentum else ()

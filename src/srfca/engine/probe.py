@@ -1,4 +1,4 @@
-"""What a module can be asked to do, found by trying it on a few samples."""
+"""Probe a module with a few samples to find out how its clients can be trained."""
 
 from __future__ import annotations
 
@@ -7,78 +7,82 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from srfca.errors import InputError, require
-from srfca.federation.loss import Loss, cross_entropy
-from srfca.federation.network import counters_restored
-from srfca.federation.recurrent import Stepped
-from srfca.models.rows import Layout
+from srfca.engine.loss import Loss, cross_entropy
+from srfca.engine.backends.autograd import counters_restored
+from srfca.engine.backends.lstm import SteppedLSTM
+from srfca.models.rows import Layout, set_training
 
-_TRIED = 4
-_KEPT = 6
-"""What a recurrent layer keeps for each number it puts out: an LSTM its gates, cells and states."""
+_NUM_SAMPLES = 4
+_LSTM_ACTIVATIONS = 6
+"""Numbers that a recurrent layer keeps per output: gates, cells and states of an LSTM."""
 
 
 @dataclass(frozen=True)
-class Traits:
-    """How the clients of a module may be trained together."""
+class ModuleTraits:
+    """How clients with this module can be trained."""
 
     batchable: bool
-    """Several clients in one pass through ``torch.vmap``; if not, one client at a time."""
-    why_not: str
-    """Why it is not batchable: an operation without a batching rule, or randomness (dropout)."""
+    """Whether several clients can go through ``torch.vmap`` in one pass."""
+    not_batchable_reason: str
+    """Why not: an operation without a batching rule, or random numbers (dropout)."""
     mixes_samples: bool
-    """In training a sample's output depends on the others (BatchNorm): a batch is never padded."""
+    """Whether outputs in training depend on the other samples (BatchNorm): no padding then."""
     updates_buffers: bool
-    """Training writes to buffers, which gradients do not carry."""
+    """Whether training writes to buffers, which gradients do not carry."""
     random: bool
-    """In training the module draws random numbers (dropout)."""
+    """Whether the module draws random numbers in training (dropout)."""
     convolves: bool
-    """It has layers that are no faster for several clients at once: convolutional, recurrent."""
+    """Whether it has layers that are not faster in a batch of clients: convolutional, recurrent."""
     activations: int
-    """Numbers that the layers put out for one sample: what a pass needs in memory."""
+    """Numbers that the layers output for one sample: the memory of a pass."""
 
     @property
     def together(self) -> bool:
-        """Whether several clients go through one pass."""
+        """Whether several clients train in one pass."""
         return self.batchable and not self.convolves
 
 
-def traits_of(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Traits:
-    """Try a module on the first few samples of ``x`` and ``y``."""
-    tried = torch.arange(_TRIED, device=x.device) % len(x)
-    x, y = x[tried], y[tried]
+def probe(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> ModuleTraits:
+    """Run a module on the first few samples of ``x`` and ``y``, and return its traits.
+
+    Raises:
+        InputError: If the module does not take the samples, or the loss does not fit.
+    """
+    index = torch.arange(_NUM_SAMPLES, device=x.device) % len(x)
+    x, y = x[index], y[index]
     layout = Layout.of(module)
     row = layout.row(module).unsqueeze(0)
     state = {name: t[0].clone() for name, t in layout.unstack(row).items()}
-    module.train()
     before = layout.stack({name: t.unsqueeze(0) for name, t in state.items()})
     with torch.no_grad(), torch.random.fork_rng(), counters_restored(module):
-        _try_alone(module.eval(), state, x)
-        module.train()
-        drawn = _generators(x.device)
-        outputs = _try(module, state, x)
-        draws = not all(map(torch.equal, drawn, _generators(x.device)))
+        _check_evaluation(module.eval(), state, x)
+        set_training(module)
+        generators = _generators(x.device)
+        outputs = _call(module, state, x)
+        draws = not all(map(torch.equal, generators, _generators(x.device)))
         after = layout.stack({name: t.unsqueeze(0) for name, t in state.items()})
         again = functional_call(module, state, (x,))
         fewer = functional_call(module, state, (x[:-1],))
-        per_sample = _try_loss(loss, outputs, y)
-        batchable, why_not = _batches(module, layout, loss, x, y, per_sample)
-    return Traits(
+        per_sample = _check_loss(loss, outputs, y)
+        batchable, reason = _check_vmap(module, layout, loss, x, y, per_sample)
+    return ModuleTraits(
         batchable=batchable,
-        why_not=why_not,
+        not_batchable_reason=reason,
         mixes_samples=_has_batch_norm(module) or not torch.allclose(outputs[:-1], fewer, rtol=1e-3),
         updates_buffers=not torch.equal(before, after),
         random=draws or not torch.allclose(outputs, again, rtol=1e-3),
-        convolves=any(_goes_alone(part) for part in module.modules()),
+        convolves=any(_unbatched(part) for part in module.modules()),
         activations=_activations(module, state, x[:2]),
     )
 
 
 def check_labels(
-    module: nn.Module, loss: Loss, x: Tensor, labels: Tensor, owners: list[str], sizes: Tensor
+    module: nn.Module, loss: Loss, x: Tensor, labels: Tensor, client_ids: list[str], sizes: Tensor
 ) -> None:
-    """Refuse class labels that the module has no output for, naming the client."""
+    """Raise an ``InputError`` for the first class label that the module has no output for."""
     if loss is not cross_entropy or labels.is_floating_point():
         return
     module.eval()
@@ -91,7 +95,7 @@ def check_labels(
     )
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
-        owner = owners[int((sizes.cumsum(0) <= first).sum())]
+        owner = client_ids[int((sizes.cumsum(0) <= first).sum())]
         values = labels[first].flatten()
         value = int(values[(values < 0) | (values >= classes)][0])
         raise InputError(
@@ -100,44 +104,44 @@ def check_labels(
         )
 
 
-def _try(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
+def _call(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
     try:
         outputs = functional_call(module, state, (x,))
-    except Exception as error:  # whatever the user's own code does
-        shape, what = tuple(x.shape[1:]), _what(error)
-        raise InputError(f"the model does not take samples of shape {shape}: {what}") from error
+    except Exception as error:  # anything that the user's module raises
+        shape, reason = tuple(x.shape[1:]), _reason(error)
+        raise InputError(f"the model does not take samples of shape {shape}: {reason}") from error
     require(isinstance(outputs, Tensor), f"the model must return a tensor, not {type(outputs)}")
     return torch.as_tensor(outputs)
 
 
-def _try_alone(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> None:
-    """Refuse a module whose answer for a sample depends on the others when it is evaluated."""
-    together, fewer = (_try(module, state, some) for some in (x, x[: len(x) // 2]))
-    apart = float((together[: len(fewer)] - fewer).norm())
+def _check_evaluation(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> None:
+    """Raise an error if outputs in evaluation depend on the other samples of the batch."""
+    batch, half = (_call(module, state, inputs) for inputs in (x, x[: len(x) // 2]))
+    difference = float((batch[: len(half)] - half).norm())
     require(
-        not apart > 0.01 * float(fewer.norm()),
+        not difference > 0.01 * float(half.norm()),
         "in evaluation the model's output for a sample depends on the other samples of the batch, "
-        "so that its loss is not defined: a BatchNorm must keep running statistics",
+        "so its loss is not defined: a BatchNorm must keep running statistics",
     )
 
 
 def _generators(device: torch.device) -> list[Tensor]:
-    """Where random numbers are drawn from."""
+    """Return the states of the random number generators."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 
 
-def _what(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
 
 
-def _try_loss(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
+def _check_loss(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
     try:
         losses = loss(outputs, y.clamp(0, outputs.shape[1] - 1) if loss is cross_entropy else y)
-    except Exception as error:  # whatever the user's own code does
+    except Exception as error:  # anything that the user's loss raises
         raise InputError(
             f"the loss does not fit the model's outputs of shape {tuple(outputs.shape[1:])} and "
-            f"targets of shape {tuple(y.shape[1:])}: {_what(error)}"
+            f"targets of shape {tuple(y.shape[1:])}: {_reason(error)}"
         ) from error
     require(
         losses.shape == y.shape[:1],
@@ -147,10 +151,10 @@ def _try_loss(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
     return losses
 
 
-def _batches(
+def _check_vmap(
     module: nn.Module, layout: Layout, loss: Loss, x: Tensor, y: Tensor, expected: Tensor
 ) -> tuple[bool, str]:
-    """Whether two copies in one vmap give what one gives alone, and why not."""
+    """Tell whether two copies in one ``vmap`` give what one gives alone, and why not."""
     pair = layout.unstack(layout.row(module).repeat(2, 1))
     y = y.clamp(0) if loss is cross_entropy else y
 
@@ -162,17 +166,18 @@ def _batches(
     except RuntimeError as error:
         return False, str(error).split(". ")[0]
     if not torch.allclose(both, expected.expand(2, -1), rtol=1e-3, atol=1e-4):
-        return False, "vmap gives another result than one client alone"
+        return False, "vmap gives another result than a single client"
     return True, ""
 
 
-def _goes_alone(part: nn.Module) -> bool:
-    recurrent = isinstance(part, nn.RNNBase) and not isinstance(part, Stepped)
+def _unbatched(part: nn.Module) -> bool:
+    recurrent = isinstance(part, nn.RNNBase) and not isinstance(part, SteppedLSTM)
     return recurrent or isinstance(part, nn.modules.conv._ConvNd)
 
 
 def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+    norms = (part for part in module.modules() if isinstance(part, _BatchNorm))
+    return any(norm.training for norm in norms)
 
 
 def _activations(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> int:
@@ -180,7 +185,7 @@ def _activations(module: nn.Module, state: dict[str, Tensor], x: Tensor) -> int:
 
     def count(part: nn.Module, inputs: object, output: object) -> None:
         if isinstance(part, nn.RNNBase) and isinstance(output, tuple):
-            counted.append(_KEPT * part.num_layers * output[0].numel())
+            counted.append(_LSTM_ACTIVATIONS * part.num_layers * output[0].numel())
         elif isinstance(output, Tensor):
             counted.append(output.numel())
 

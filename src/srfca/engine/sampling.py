@@ -1,4 +1,7 @@
-"""Which samples clients take in each step: drawn beforehand, alike whoever else is planned."""
+"""The batches of every client and step, drawn before training starts.
+
+They depend on the client and the round alone, not on which clients are planned together.
+"""
 
 from __future__ import annotations
 
@@ -9,133 +12,158 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from srfca.data.clients import Samples
-from srfca.federation.base import Work
+from srfca.data.client_data import Samples
+from srfca.federation.local_training import LocalTraining
 from srfca.random import Key, batches, bits, integers, streams
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What clients take in each of their steps, drawn beforehand."""
+class BatchPlan:
+    """The batches of c clients in each of their steps.
+
+    Args:
+        index: ``[steps, c, b]`` positions of samples.
+        weights: ``[steps, c, b]`` weight of each sample in its client's loss.
+        augment_streams: ``[steps, c]`` random streams of the augmentation.
+        rates: ``[steps]`` learning rates.
+    """
 
     index: Tensor
-    """``[steps, c, b]`` places of samples."""
     weights: Tensor
-    """``[steps, c, b]`` of each sample in its client's loss."""
-    changes: Tensor
-    """``[steps, c]`` random streams of the augmentation."""
+    augment_streams: Tensor
     rates: Tensor
-    """``[steps]``"""
 
-    def block(self, clients: slice, width: int) -> Plan:
-        """Some of the clients, and as many samples as the widest of them takes."""
-        return Plan(
+    def block(self, clients: slice, width: int) -> BatchPlan:
+        """Return the plan of some clients, with at most ``width`` samples in a batch."""
+        return BatchPlan(
             self.index[:, clients, :width],
             self.weights[:, clients, :width],
-            self.changes[:, clients],
+            self.augment_streams[:, clients],
             self.rates,
+        )
+
+    def steps(self, span: range) -> BatchPlan:
+        """Return the plan of some consecutive steps."""
+        if len(span) == len(self.rates):
+            return self
+        part = slice(span.start, span.stop)
+        return BatchPlan(
+            self.index[part], self.weights[part], self.augment_streams[part], self.rates[part]
         )
 
 
 @dataclass(frozen=True)
-class Planner:
-    """Draws plans for the clients of a federation."""
+class Sampler:
+    """Draws batch plans.
+
+    Args:
+        samples: Training data of all clients.
+        words: ``[m]`` hashes of the client ids, which every draw starts from.
+        dtype: Of the sample weights.
+    """
 
     samples: Samples
     words: Tensor
-    """``[m]`` of the clients' ids: what their randomness starts from."""
     dtype: torch.dtype
-    """Of the weights."""
 
-    def plan(self, who: Tensor, batch: Tensor, work: Work, key: Key) -> Plan:
-        """A round of clients ``who``, each of whom takes ``batch`` samples in a step: ``[c]``."""
-        words, sizes, device = self.words[who], self.samples.sizes[who], self.words.device
-        span, widest = work.span(key.round), int(batch.max())
+    def plan(
+        self, clients: Tensor, batch_sizes: Tensor, local: LocalTraining, key: Key
+    ) -> BatchPlan:
+        """Draw the batches of a round.
+
+        Args:
+            clients: ``[c]``
+            batch_sizes: ``[c]`` samples per step of each client.
+            local: How the clients train.
+            key: The training and its round.
+        """
+        words, sizes, device = self.words[clients], self.samples.sizes[clients], self.words.device
+        span, widest = local.span(key.round), int(batch_sizes.max())
         index = batches(streams(key, words), sizes, widest, len(span))  # [c, steps, b]
-        if work.resample:
-            boot = streams(Key(key.seed, f"{key.purpose}/resample"), words)
-            drawn = integers(boot, int(sizes.max()), sizes)
+        if local.resample:
+            bootstrap = streams(Key(key.seed, f"{key.purpose}/resample"), words)
+            drawn = integers(bootstrap, int(sizes.max()), sizes)
             index = drawn.gather(1, index.flatten(1)).view(index.shape)
-        inside = torch.arange(widest, device=device) < batch.unsqueeze(-1)
-        share = inside.to(self.dtype) / batch.unsqueeze(-1)
-        change = streams(Key(key.seed, f"{key.purpose}/augment", key.round), words)
-        return Plan(
-            (index + self.samples.offsets[who].view(-1, 1, 1)).transpose(0, 1),
-            share.expand(len(span), -1, -1),
-            bits(change, len(span)).T,
+        inside = torch.arange(widest, device=device) < batch_sizes.unsqueeze(-1)
+        weight = inside.to(self.dtype) / batch_sizes.unsqueeze(-1)
+        augment = streams(Key(key.seed, f"{key.purpose}/augment", key.round), words)
+        return BatchPlan(
+            (index + self.samples.offsets[clients].view(-1, 1, 1)).transpose(0, 1),
+            weight.expand(len(span), -1, -1),
+            bits(augment, len(span)).T,
             torch.tensor(
-                [work.rate(step) for step in span],
+                [local.rate(step) for step in span],
                 dtype=torch.float64 if device.type == "cpu" else torch.float32,
                 device=device,
             ),
         )
 
 
-class Take(NamedTuple):
-    """What clients take in one step."""
+class StepBatch(NamedTuple):
+    """The batches of c clients in one step."""
 
-    at: Tensor
-    """``[c b]`` places of samples."""
+    index: Tensor
+    """``[c b]`` positions of samples."""
     y: Tensor
     """``[c, b, ...]``"""
     weights: Tensor
     """``[c, b]``"""
-    changes: Tensor
+    augment_streams: Tensor
     """``[c]``"""
     rate: float | Tensor
 
 
-class Takes(Protocol):
-    """A plan step by step."""
+class BatchFeed(Protocol):
+    """Hands out a plan step by step."""
 
-    def load(self, plan: Plan) -> None:
-        """Begin a plan."""
+    def load(self, plan: BatchPlan) -> None:
+        """Start with a plan."""
 
-    def next(self) -> Take:
-        """What is planned for the next step."""
+    def next(self) -> StepBatch:
+        """Return the batches of the next step."""
 
 
-class Listed:
-    """All steps are made ready when a plan begins: on a CPU a small operation costs its call."""
+class ListedBatches:
+    """Slices all steps when a plan is loaded: on a CPU a small operation costs its call."""
 
     def __init__(self, y: Tensor) -> None:
         self._y = y
-        self._left: Iterator[Take] = iter(())
+        self._remaining: Iterator[StepBatch] = iter(())
 
-    def load(self, plan: Plan) -> None:
-        """Begin a plan."""
-        parts = plan.index.flatten(1), self._y[plan.index], plan.weights, plan.changes
-        self._left = map(Take, *parts, plan.rates.tolist())
+    def load(self, plan: BatchPlan) -> None:
+        """Start with a plan."""
+        parts = plan.index.flatten(1), self._y[plan.index], plan.weights, plan.augment_streams
+        self._remaining = map(StepBatch, *parts, plan.rates.tolist())
 
-    def next(self) -> Take:
-        """What is planned for the next step."""
-        return next(self._left)
+    def next(self) -> StepBatch:
+        """Return the batches of the next step."""
+        return next(self._remaining)
 
 
-class Replayed:
-    """In buffers that stay where they are, and the GPU counts the steps: one can be replayed."""
+class ReplayedBatches:
+    """Keeps the plan in fixed buffers with a step counter on the GPU, for CUDA graph replay."""
 
-    def __init__(self, y: Tensor, plan: Plan) -> None:
+    def __init__(self, y: Tensor, plan: BatchPlan) -> None:
         self._y = y
-        self._plan = Plan(*(t.new_zeros(t.shape) for t in _tensors(plan)))
-        self._done = torch.zeros(1, dtype=torch.int64, device=y.device)
+        self._plan = BatchPlan(*(t.new_zeros(t.shape) for t in _tensors(plan)))
+        self._step = torch.zeros(1, dtype=torch.int64, device=y.device)
 
-    def load(self, plan: Plan) -> None:
-        """Begin a plan."""
-        for mine, theirs in zip(_tensors(self._plan), _tensors(plan), strict=True):
-            mine.copy_(theirs)
-        self._done.zero_()
+    def load(self, plan: BatchPlan) -> None:
+        """Start with a plan."""
+        for buffer, values in zip(_tensors(self._plan), _tensors(plan), strict=True):
+            buffer.copy_(values)
+        self._step.zero_()
 
-    def next(self) -> Take:
-        """What is planned for the next step."""
-        index, weights, changes, rate = (
-            planned.index_select(0, self._done).squeeze(0) for planned in _tensors(self._plan)
+    def next(self) -> StepBatch:
+        """Return the batches of the next step."""
+        index, weights, augment_streams, rate = (
+            buffer.index_select(0, self._step).squeeze(0) for buffer in _tensors(self._plan)
         )
-        self._done += 1
-        at = index.flatten()
-        y = self._y.index_select(0, at).view(*index.shape, *self._y.shape[1:])
-        return Take(at, y, weights, changes, rate)
+        self._step += 1
+        flat = index.flatten()
+        y = self._y.index_select(0, flat).view(*index.shape, *self._y.shape[1:])
+        return StepBatch(flat, y, weights, augment_streams, rate)
 
 
-def _tensors(plan: Plan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return plan.index, plan.weights, plan.changes, plan.rates
+def _tensors(plan: BatchPlan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return plan.index, plan.weights, plan.augment_streams, plan.rates

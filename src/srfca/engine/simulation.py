@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from srfca.data.clients import ClientData, Samples, hold_out
+from srfca.data.client_data import ClientData, Samples, hold_out
+from srfca.engine.augment import Augmentation, augmentation_named
+from srfca.engine.autograd_training import train_by_autograd
+from srfca.engine.backends.autograd import matmul_precision, precision_named
+from srfca.engine.backends.select import select_network
+from srfca.engine.evaluation import Evaluation, all_samples, subsampled
+from srfca.engine.loss import Loss, loss_named
+from srfca.engine.personal import PersonalStore
+from srfca.engine.probe import check_labels, probe
+from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
 from srfca.errors import InputError, require
-from srfca.federation.augment import Augmentation, augmentation_named
-from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
-from srfca.federation.dense import network_of
-from srfca.federation.evaluation import Evaluation, all_samples, some_samples
-from srfca.federation.loss import Loss, loss_named
-from srfca.federation.network import arithmetic, precision_named
-from srfca.federation.optimizer import Kept
-from srfca.federation.training import Training
-from srfca.federation.traits import check_labels, traits_of
-from srfca.models.rows import make
+from srfca.federation.algorithms import Descent
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import Clients, ClientScores, Replies
+from srfca.federation.replies import T as Value
+from srfca.federation.requests import (
+    Collect,
+    Gradients,
+    Losses,
+    Request,
+    Scores,
+    Shares,
+    Split,
+    Subspaces,
+    Train,
+)
+from srfca.models.rows import frozen_digest, make, set_training
 from srfca.random import Key, client_words, streams
 
 _T = TypeVar("_T")
@@ -30,32 +45,38 @@ class Simulation:
 
     Args:
         data: What the clients hold.
-        model: A callable that makes the module (w0 then follows from the seed), or a module, whose
-            own weights are then w0.
+        model: A callable that makes the module (w0 then depends on the seed), or a module, whose
+            weights are then w0. Parameters that do not require a gradient are held once, and are
+            those of the module made with seed 0.
         loss: ``auto``, ``cross_entropy``, ``squared_error``, or a callable from outputs and targets
             to one loss per sample.
-        augment: ``none``, ``cifar`` (flip, shift, cutout), or a callable (``Augmentation``): how
-            images are changed at random when clients train. Nothing else ever sees it.
+        augment: ``none``, ``cifar`` (flip, shift, cutout), or a callable (``Augmentation``) that
+            changes training images at random. Evaluation never uses it.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
-        precision: Of products and convolutions: ``float32``, ``tf32`` or ``bf16`` (docs/speed.md
-            has their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows are float32.
-        compile: Train through ``torch.compile``, on a GPU: it takes some time at first, and pays
-            for long trainings of convolutional networks.
-        block_size: Clients that are trained at once; None lets the engine choose. The result does
-            not depend on it.
+        precision: Of matrix products and convolutions: ``float32``, ``tf32`` or ``bf16``
+            (docs/speed.md shows their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows
+            are float32.
+        compile: Train through ``torch.compile``, on a GPU. It takes time at first, and pays off for
+            long trainings of convolutional networks.
+        block_size: Clients that train together; None lets the engine choose. Results do not depend
+            on it.
         validation: The fraction of each client's training samples that is held out.
         seed: Decides which ones.
 
-    >>> from srfca import data, models
-    >>> fed = Simulation(data.rotated_digits(clients=8), models.mlp(64, 32, 10))
+    Raises:
+        InputError: If model, loss and data do not fit together.
+
+    >>> from srfca import LocalTraining, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=8), models.mlp(64, 32, 10))
     >>> fed
-    Simulation(8 clients, 162 samples each for training, P = 2410, cpu, batched)
-    >>> w = fed.fit(fed.initial(0).repeat(8, 1), range(8), Work(steps=5), Key(0, "demo"))
-    >>> w.shape, fed.losses(w, range(8)).shape
+    Simulation(8 clients, 162 training samples each, P = 2410, cpu, batched)
+    >>> starts = fed.initial_model(0).repeat(8, 1)
+    >>> trained = fed.ask(Train(range(8), starts, LocalTraining(steps=5), Key(0, "demo")))
+    >>> trained.values.shape, fed.ask(Losses(range(8), trained.values)).values.shape
     (torch.Size([8, 2410]), torch.Size([8, 8]))
     """
 
-    wire = Wire()
+    answers_rounds = False
 
     def __init__(
         self,
@@ -78,7 +99,7 @@ class Simulation:
         self.data = data
         self.device = _device(device)
         self._model = model
-        module = self._make(seed=0).to(self.device)
+        module = make(model, seed=0).to(self.device)
         self._loss = loss_named(loss, data.train.y)
         kept, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
@@ -89,8 +110,8 @@ class Simulation:
         require(
             not compile or self.device.type == "cuda", f"compile is for a GPU, not {self.device}"
         )
-        own = precision_named(precision, self.device)
-        self._network = network_of(module, self._loss, kept.x, kept.y, own, compile)
+        resolved = precision_named(precision, self.device)
+        self._network = select_network(module, self._loss, kept.x, kept.y, resolved, compile)
         self._layout = self._network.layout
         require(bool(self._layout.parameters), "the model has no parameters to train")
         self._samples = {
@@ -101,35 +122,44 @@ class Simulation:
         train = self._samples["train"]
         self._augment = augmentation_named(augment, train.x)
         self._validation, self._seed = validation, seed
-        self.traits = traits_of(module, self._loss, train.x, train.y)
+        self.traits = probe(module, self._loss, train.x, train.y)
         for part in self._samples.values():
-            check_labels(module, self._loss, train.x, part.y, list(data.clients), part.sizes)
+            check_labels(module, self._loss, train.x, part.y, list(data.client_ids), part.sizes)
         self._evaluation = Evaluation(
             self._network, self.traits.activations, self.traits.together, self.device
         )
-        self._words = client_words(data.clients).to(self.device)
-        self._training = Training(
+        self._words = client_words(data.client_ids).to(self.device)
+        self._trainer = Trainer(
             self._network, self.traits, train, self._augment, self._words, block_size
         )
+        self.personal = PersonalStore()
+        self._answers: dict[type[Request[Any]], Callable[[Any], Tensor | ClientScores]] = {
+            Train: self._train,
+            Gradients: self._gradients,
+            Losses: self._losses,
+            Shares: self._shares,
+            Scores: self._scores,
+            Subspaces: self._subspaces,
+            Collect: self._collect,
+        }
 
     def __repr__(self) -> str:
-        sizes = self.sizes
-        low, high = int(sizes.min()), int(sizes.max())
-        each = f"{low}" if low == high else f"{low} to {high}"
-        how = "batched" if self.traits.together else "one by one"
+        low, high = int(self.sizes.min()), int(self.sizes.max())
+        sizes = f"{low}" if low == high else f"{low} to {high}"
+        batched = "batched" if self.traits.together else "one by one"
         return (
-            f"Simulation({len(self.clients)} clients, {each} samples each for training, "
-            f"P = {self._layout.length}, {self.device}, {how})"
+            f"Simulation({len(self.client_ids)} clients, {sizes} training samples each, "
+            f"P = {self._layout.length}, {self.device}, {batched})"
         )
 
     @property
-    def clients(self) -> Sequence[str]:
-        """Stable ids, in order."""
-        return self.data.clients
+    def client_ids(self) -> Sequence[str]:
+        """Stable ids of the clients, in order."""
+        return self.data.client_ids
 
     @property
     def sizes(self) -> Tensor:
-        """``[m]`` training samples of each client, without the validation samples."""
+        """``[m]`` number of training samples of each client, without validation samples."""
         return self._samples["train"].sizes
 
     @property
@@ -139,157 +169,186 @@ class Simulation:
 
     @property
     def layers(self) -> Mapping[str, slice]:
-        """Where each layer lies in a row."""
+        """Where each trained layer lies in a row."""
         return self._layout.layers
 
+    @property
+    def optimizer_states(self) -> OptimizerStates:
+        """Optimizer states that clients keep between rounds (``LocalTraining.keep_state``)."""
+        return self._trainer.optimizer_states
+
+    @optimizer_states.setter
+    def optimizer_states(self, states: OptimizerStates) -> None:
+        self._trainer.optimizer_states = states
+
     def sizes_of(self, split: Split) -> Tensor:
-        """``[m]`` samples of each client in a split."""
+        """Return the number of samples of each client in a split: ``[m]``."""
         return self._split(split).sizes
 
-    @property
-    def trainings(self) -> dict[tuple[int, str], dict[tuple[int, int], Kept]]:
-        """What clients keep of the trainings, by seed and purpose, that they are in."""
-        return self._training.kept
-
-    @trainings.setter
-    def trainings(self, kept: dict[tuple[int, str], dict[tuple[int, int], Kept]]) -> None:
-        self._training.kept = kept
-
     def fingerprint(self) -> str:
-        """A digest of what the clients hold, and of how it is split, changed and scored."""
-        named = [getattr(each, "__qualname__", repr(each)) for each in (self._loss, self._augment)]
-        return f"{self.data.fingerprint()} {self._validation} {self._seed} {' '.join(named)}"
+        """Return a digest of the data, of its split, augmentation and loss, and of frozen layers."""
+        names = [getattr(part, "__qualname__", repr(part)) for part in (self._loss, self._augment)]
+        frozen = frozen_digest(self._network.module)
+        parts = [self.data.fingerprint(), str(self._validation), str(self._seed), *names]
+        return " ".join([*parts, frozen] if frozen else parts)
 
-    def initial(self, seed: int) -> Tensor:
-        """``[P]`` w0."""
-        return self._layout.row(self._make(seed)).to(self.device)
+    def initial_model(self, seed: int) -> Tensor:
+        """Return w0: ``[P]``."""
+        return self._layout.row(make(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
-        """A row ``[P]`` as a module of its own."""
-        return self._layout.load(row, self._make(seed=0).to(self.device)).eval()
+        """Return a row ``[P]`` as a module, with the frozen part of the model."""
+        return self._layout.load(row, make(self._model, seed=0).to(self.device)).eval()
 
-    def fit(
-        self,
-        starts: Tensor,
-        clients: Sequence[int],
-        work: Work,
-        key: Key,
-        tick: Tick = silent,
-        anchors: Tensor | None = None,
-        focus: Focus | None = None,
-    ) -> Tensor:
-        """``[c, P]`` each client trains from its row of ``starts``."""
-        who = self._check(starts, clients)
-        anchors = starts if anchors is None else anchors
-        self._check(anchors, clients)
-        component, weigh = [0] * len(who), None
-        if focus is not None:
-            component = focus.component.tolist()
-            weigh = self._evaluation.posterior(focus, self._samples["train"], who)
-        tasks = list(zip(who.tolist(), component, strict=True))
-        return self._in_memory(
-            lambda: self._training.fit(tasks, starts, anchors, work, key, tick, weigh)
+    def ask(self, request: Request[Value]) -> Replies[Value]:
+        """Answer a request for its clients.
+
+        Raises:
+            InputError: If a client does not exist, or the models do not have P coordinates.
+        """
+        answer = self._answers.get(type(request))
+        require(answer is not None, f"a simulation does not answer {request.name!r}")
+        count = len(self.client_ids)
+        require(
+            bool(((request.clients >= 0) & (request.clients < count)).all()),
+            f"clients are numbered 0 to {count - 1}",
+        )
+        assert answer is not None
+        return Replies(request.clients, cast(Value, self._retrying(lambda: answer(request))))
+
+    def _train(self, request: Train) -> Tensor:
+        clients = request.clients
+        starts = self._check(request.starts, clients)
+        if request.personal is not None:
+            w0 = self.initial_model(request.key.seed)
+            starts = self.personal.fill(request, starts, w0, self.data.client_ids)
+        if isinstance(request.algorithm, Descent):
+            rows = self._trainer.train(self._descent(request, request.algorithm, starts))
+        else:
+            train = self._samples["train"]
+            rows = train_by_autograd(self._network, train, self._words, request, starts)
+        if request.personal is None:
+            return rows
+        self.personal.keep(request, rows, self.data.client_ids)
+        return request.personal.complement(self._layout.length).take(rows)
+
+    def _descent(self, request: Train, algorithm: Descent, starts: Tensor) -> TrainingTask:
+        clients, local = request.clients, request.local
+        component, weigh = [0] * len(clients), None
+        if algorithm.posterior is not None:
+            component = algorithm.posterior.component.tolist()
+            weigh = self._evaluation.posterior(
+                algorithm.posterior, self._samples["train"], self._indices(clients)
+            )
+        require(
+            not (algorithm.phases and local.keep_state),
+            "keep_state and phases do not go together: the optimizer starts anew in each phase",
+        )
+        anchors = starts if algorithm.anchors is None else algorithm.anchors
+        corrections = algorithm.corrections
+        return TrainingTask(
+            entries=list(zip(clients.tolist(), component, strict=True)),
+            starts=starts,
+            anchors=self._check(anchors, clients),
+            corrections=None if corrections is None else self._check(corrections, clients),
+            spans=algorithm.spans(request.steps),
+            local=local,
+            key=request.key,
+            weigh=weigh,
         )
 
     @torch.no_grad()
-    def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
-        """``[c, P]`` each client's gradient at its row, over all of its training samples."""
+    def _gradients(self, request: Gradients) -> Tensor:
         require(
             not self.traits.updates_buffers,
             "gradients do not carry this model's buffers (BatchNorm): aggregate models instead",
         )
         require(
             not self.traits.random,
-            "gradients of a model that draws random numbers (dropout) are others whenever they are "
-            "asked for: aggregate models instead",
+            "the model draws random numbers (dropout), so its gradients differ from call to call: "
+            "aggregate models instead",
         )
-        who = self._check(at, clients)
-        samples = self._samples["train"]
-        self._network.module.train()
-        rows = torch.zeros_like(at)
+        models = self._check(request.models, request.clients)
+        clients, samples = self._indices(request.clients), self._samples["train"]
+        set_training(self._network.module)
+        rows = torch.zeros_like(models)
         mixes = self.traits.mixes_samples
-        size = 1 if mixes else self._training.block(len(who), int(self.sizes[who].max()))
-        for block in self.sizes[who].argsort(stable=True).split(size):
-            state = self._network.leaves(len(block), self.device)
-            for name, part in self._layout.unstack(at[block]).items():
+        limit = self._trainer.block_limit(len(clients), int(self.sizes[clients].max()))
+        for block in self.sizes[clients].argsort(stable=True).split(1 if mixes else limit):
+            state = self._network.empty_state(len(block), self.device)
+            for name, part in self._layout.unstack(models[block]).items():
                 state[name].copy_(part)
-            passes = self._network.passes(state)
+            gradients = self._network.gradients(state)
             total = {name: torch.zeros_like(t) for name, t in state.items()}
-            share = self.sizes[who[block]].to(at.dtype).reciprocal().unsqueeze(-1)
-            for x, y, inside in self._evaluation.padded(samples, who[block], whole=mixes):
-                with arithmetic(self._network.precision):
-                    passes.gradient(x, y, inside * share)
+            share = self.sizes[clients[block]].to(models.dtype).reciprocal().unsqueeze(-1)
+            for x, y, inside in self._evaluation.padded(samples, clients[block], whole=mixes):
+                with matmul_precision(self._network.precision):
+                    gradients.compute(x, y, inside * share)
                 for name in self._layout.parameters:
-                    slope = state[name].grad
-                    if slope is not None:
-                        total[name] += slope
+                    gradient = state[name].grad
+                    if gradient is not None:
+                        total[name] += gradient
             rows[block] = self._layout.stack(total)
         return rows
 
     @torch.no_grad()
-    def losses(
-        self,
-        models: Tensor,
-        clients: Sequence[int],
-        split: Split = "train",
-        sample: Sample | None = None,
-    ) -> Tensor:
-        """``[k, c]`` mean loss per sample of every model on every client's data."""
-        who, samples = self._indices(clients), self._split(split)
-        if sample is None:
-            owner, index = all_samples(samples, who)
+    def _losses(self, request: Losses) -> Tensor:
+        clients, samples = self._indices(request.clients), self._split(request.split)
+        subsample = request.subsample
+        if subsample is None:
+            owner, index = all_samples(samples, clients)
         else:
-            own = streams(Key(sample.seed, f"sample/{split}"), self._words[who])
-            owner, index = some_samples(samples, who, own, sample.size)
-        return self._in_memory(
-            lambda: self._evaluation.losses(models, samples, len(who), owner, index)
+            key = Key(subsample.seed, f"sample/{request.split}")
+            draws = streams(key, self._words[clients])
+            owner, index = subsampled(samples, clients, draws, subsample.size)
+        return self._evaluation.losses(request.models, samples, len(clients), owner, index)
+
+    @torch.no_grad()
+    def _shares(self, request: Shares) -> Tensor:
+        clients, samples = self._indices(request.clients), self._samples["train"]
+        return self._evaluation.shares(
+            request.models, samples, clients, *all_samples(samples, clients)
         )
 
     @torch.no_grad()
-    def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
-        """``[c, k]`` the share of each client's training samples that each model accounts for."""
-        who, samples = self._indices(clients), self._samples["train"]
-        return self._in_memory(
-            lambda: self._evaluation.shares(models, samples, who, *all_samples(samples, who))
-        )
+    def _scores(self, request: Scores) -> ClientScores:
+        samples, clients = self._split(request.split), self._indices(request.clients)
+        if isinstance(request.models, Mixture):
+            return self._evaluation.mixture_scores(request.models, samples, clients)
+        models = self._check(request.models, request.clients)
+        if request.personal is not None:
+            values = self.personal.get(request.personal, request.clients, self.data.client_ids)
+            models = request.personal.coordinates.put(models, values.to(models))
+        return self._evaluation.scores(models, samples, clients)
 
     @torch.no_grad()
-    def scores(
-        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
-    ) -> Scores:
-        """Loss and accuracy of each client's own row ``[c, P]``, or mixture, on its own data."""
-        samples = self._split(split)
-        if isinstance(models, Mixture):
-            mixture, who = models, self._indices(clients)
-            return self._in_memory(lambda: self._evaluation.mixture_scores(mixture, samples, who))
-        rows, who = models, self._check(models, clients)
-        return self._in_memory(lambda: self._evaluation.scores(rows, samples, who))
-
-    @torch.no_grad()
-    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
-        """``[c, features, rank]`` leading left singular vectors of each client's inputs."""
-        samples, who = self._samples["train"], self._indices(clients)
+    def _subspaces(self, request: Subspaces) -> Tensor:
+        samples, clients = self._samples["train"], self._indices(request.clients)
+        rank = request.rank
         require(
             samples.x.is_floating_point(),
-            "subspaces need inputs that are numbers, but these are integers, as those of text are",
+            "subspaces need floating-point inputs, but these are integers, like text",
         )
-        features, fewest = samples.x[0].numel(), int(samples.sizes[who].argmin())
-        samples_of, name = int(samples.sizes[who][fewest]), self.clients[int(who[fewest])]
+        features, fewest = samples.x[0].numel(), int(samples.sizes[clients].argmin())
+        count, name = int(samples.sizes[clients][fewest]), self.client_ids[int(clients[fewest])]
         require(
-            1 <= rank <= min(features, samples_of),
-            f"rank must be from 1 to {min(features, samples_of)}, not {rank}: inputs have "
-            f"{features} features, and client {name!r} has {samples_of} samples for training",
+            1 <= rank <= min(features, count),
+            f"rank must be from 1 to {min(features, count)}, not {rank}: inputs have "
+            f"{features} features, and client {name!r} has {count} training samples",
         )
-        bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in who.tolist()]
+        bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in clients.tolist()]
         return torch.stack(bases).to(self._layout.dtype)
 
-    def _in_memory(self, attempt: Callable[[], _T]) -> _T:
-        """Try again with smaller blocks for as long as the GPU's memory does not suffice."""
+    def _collect(self, request: Collect) -> Tensor:
+        return self.personal.get(request.personal, request.clients, self.data.client_ids)
+
+    def _retrying(self, answer: Callable[[], _T]) -> _T:
+        """Retry with smaller blocks as long as the GPU runs out of memory."""
         while True:
             try:
-                return attempt()
+                return answer()
             except torch.OutOfMemoryError:
-                self._training.shrink()
+                self._trainer.shrink()
                 if not self._evaluation.shrink():
                     raise
             torch.cuda.empty_cache()
@@ -300,29 +359,20 @@ class Simulation:
             raise InputError(f"the clients of this federation have no {split} data: only {held}")
         return self._samples[split]
 
-    def _check(self, rows: Tensor, clients: Sequence[int]) -> Tensor:
-        who = self._indices(clients)
-        expected = (len(who), self._layout.length)
+    def _check(self, rows: Tensor, clients: Clients) -> Tensor:
+        expected = (len(clients), self._layout.length)
         require(
             tuple(rows.shape) == expected,
-            f"{len(who)} clients need rows of shape {expected}, not {tuple(rows.shape)}",
+            f"{len(clients)} clients need rows of shape {expected}, not {tuple(rows.shape)}",
         )
-        return who
+        return rows
 
-    def _indices(self, clients: Sequence[int]) -> Tensor:
-        who = torch.as_tensor(list(clients), dtype=torch.int64)
-        require(
-            bool(((who >= 0) & (who < len(self.clients))).all()),
-            f"clients are numbered 0 to {len(self.clients) - 1}",
-        )
-        return who.to(self.device)
-
-    def _make(self, seed: int) -> nn.Module:
-        return make(self._model, seed)
+    def _indices(self, clients: Clients) -> Tensor:
+        return torch.as_tensor(clients).to(self.device)
 
 
 def _leading(rows: Tensor, rank: int) -> Tensor:
-    """The leading right singular vectors of rows ``[n, f]``, by the smaller of the two Grams."""
+    """Return the leading right singular vectors of rows ``[n, f]``, by the smaller Gram matrix."""
     rows = rows.double()
     wide = rows.shape[1] > len(rows)
     gram = rows @ rows.T if wide else rows.T @ rows
@@ -337,5 +387,5 @@ def _device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {str(name)!r} is not there: {error}") from error
+        raise InputError(f"device {str(name)!r} is not available: {error}") from error
     return device

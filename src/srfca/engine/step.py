@@ -1,145 +1,185 @@
-"""A block of clients that train together, in buffers that are used again and again."""
+"""A block of clients that train together, in buffers that are reused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 from torch import Tensor
 
-from srfca.data.clients import Samples
-from srfca.federation.augment import Augmentation, none
-from srfca.federation.base import Work
-from srfca.federation.dense import DensePasses
-from srfca.federation.network import Network, counters_restored
-from srfca.federation.optimizer import Kept, Optimizer
-from srfca.federation.plan import Listed, Plan, Replayed, Takes
+from srfca.data.client_data import Samples
+from srfca.engine.augment import Augmentation, none
+from srfca.engine.backends.autograd import Network, counters_restored
+from srfca.engine.backends.dense import DenseGradients
+from srfca.engine.optimizer import Optimizer, OptimizerState
+from srfca.engine.sampling import BatchFeed, BatchPlan, ListedBatches, ReplayedBatches
+from srfca.federation.local_training import LocalTraining
+from srfca.models.rows import set_training
+
+Trainable = frozenset[str] | None
+"""Names of the parameters that train; None is all of them."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """Clients that train together."""
+class Block:
+    """Clients that train together.
+
+    Args:
+        starts: ``[c, P]``
+        anchors: ``[c, P]`` what the proximal term pulls to.
+        corrections: ``[c, P]`` added to every gradient, or None.
+        plan: Their batches.
+        state: Their optimizer state, None to start anew.
+        rows: ``[c, P]``, where the trained models are written.
+        seed: Of the module's own random numbers, if it draws any.
+    """
 
     starts: Tensor
-    """``[c, P]``"""
     anchors: Tensor
-    """``[c, P]``"""
-    plan: Plan
-    kept: Kept | None
+    corrections: Tensor | None
+    plan: BatchPlan
+    state: OptimizerState | None
     rows: Tensor
-    """``[c, P]``, where the trained models go to."""
     seed: int | None
-    """Of the module's own randomness, if it has any."""
+
+    def phase(self, span: range, first: bool) -> Block:
+        """Return the block for some consecutive steps; after the first, it starts from its rows."""
+        starts = self.starts if first else self.rows
+        return replace(self, starts=starts, plan=self.plan.steps(span))
 
 
-class Block:
-    """The buffers of c clients that train together, and one step of theirs, without autograd."""
+class BlockBuffers:
+    """The buffers of c clients that train together, and one step of theirs."""
 
     def __init__(
-        self, network: Network, samples: Samples, augment: Augmentation, work: Work, plan: Plan
+        self,
+        network: Network,
+        samples: Samples,
+        augment: Augmentation,
+        local: LocalTraining,
+        block: Block,
+        trainable: Trainable,
     ) -> None:
         device = samples.x.device
-        _, count, width = plan.index.shape
-        self._network, self._samples, self._augment, self._work = network, samples, augment, work
-        self._state = network.leaves(count, device)
-        self._passes = network.passes(self._state)
-        self._anchors = network.leaves(count, device) if work.prox else {}
-        self._parameters = [self._state[name] for name in network.layout.parameters]
+        _, count, width = block.plan.index.shape
+        self._network, self._samples, self._augment, self._local = network, samples, augment, local
+        self._state = network.empty_state(count, device)
+        self._gradients = network.gradients(self._state)
+        self._anchors = network.empty_state(count, device) if local.mu else {}
+        corrected = block.corrections is not None
+        self._corrections = network.empty_state(count, device) if corrected else {}
+        self._names = [
+            name for name in network.layout.parameters if trainable is None or name in trainable
+        ]
+        self._parameters = [self._state[name] for name in self._names]
         on_gpu = device.type == "cuda"
-        self._takes: Takes = Replayed(samples.y, plan) if on_gpu else Listed(samples.y)
-        extras = work.momentum or work.weight_decay or work.prox or work.clip
-        plain = work.optimizer == "sgd" and not extras
-        self._descends = plain and isinstance(self._passes, DensePasses) and not on_gpu
+        self._feed: BatchFeed = (
+            ReplayedBatches(samples.y, block.plan) if on_gpu else ListedBatches(samples.y)
+        )
+        extras = local.momentum or local.weight_decay or local.mu or local.clip or corrected
+        plain = local.optimizer == "sgd" and not extras and trainable is None
+        self._descends = plain and isinstance(self._gradients, DenseGradients) and not on_gpu
         self._gathered = samples.x.new_empty(count * width, *samples.x.shape[1:])
         self._x = self._gathered.view(count, width, *samples.x.shape[1:])
-        self._optimizer = Optimizer(self._parameters, work)
+        self._optimizer = Optimizer(self._parameters, local)
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def begin(self, job: Job) -> None:
-        """Take the clients' starts and what they will need."""
-        self._network.module.train()
-        if job.seed is not None:
-            torch.manual_seed(job.seed)
-        self._load(job)
+    def begin(self, block: Block) -> None:
+        """Load the clients' starts and batches."""
+        set_training(self._network.module)
+        if block.seed is not None:
+            torch.manual_seed(block.seed)
+        self._load(block)
 
     def step(self) -> None:
-        """One step of all clients."""
+        """Take one step of all clients."""
         if self._graph is None:
             self._step()
         else:
             self._graph.replay()
 
-    def finish(self, job: Job) -> Kept | None:
-        """Write the clients' models where the job says."""
-        self._store(job.rows)
-        if not self._work.keep_state:
+    def finish(self, block: Block) -> OptimizerState | None:
+        """Write the clients' models to ``block.rows``; return the optimizer state if it is kept."""
+        self._store(block.rows)
+        if not self._local.keep_state:
             return None
-        before = 0 if job.kept is None else job.kept.steps
-        return self._optimizer.keep(before + len(job.plan.rates))
+        before = 0 if block.state is None else block.state.steps
+        return self._optimizer.state(before + len(block.plan.rates))
 
-    def capture(self, plan: Plan) -> None:
-        """Make a CUDA graph of a step; what the buffers hold is lost."""
+    def capture(self, plan: BatchPlan) -> None:
+        """Capture a step as a CUDA graph; the content of the buffers is lost."""
         with counters_restored(self._network.module):
-            self._network.module.train()
-            for t in (*self._state.values(), *self._anchors.values()):
+            set_training(self._network.module)
+            for t in (
+                *self._state.values(), *self._anchors.values(), *self._corrections.values(),
+            ):  # fmt: skip
                 t.detach().zero_()
             for _ in range(3):
-                self._takes.load(plan)
+                self._feed.load(plan)
                 self._step()
-            self._takes.load(plan)
+            self._feed.load(plan)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 self._step()
         self._graph = graph
 
     def _step(self) -> None:
-        at, y, weights, changes, rate = self._takes.next()
-        torch.index_select(self._samples.x, 0, at, out=self._gathered)
-        x = self._x if self._augment is none else self._augment(self._x, changes)
+        index, y, weights, streams, rate = self._feed.next()
+        torch.index_select(self._samples.x, 0, index, out=self._gathered)
+        x = self._x if self._augment is none else self._augment(self._x, streams)
         if self._descends:
-            assert isinstance(self._passes, DensePasses)
+            assert isinstance(self._gradients, DenseGradients)
             assert isinstance(rate, float)
-            self._passes.descend(x, y, weights, rate)
-        else:
-            self._passes.gradient(x, y, weights)
-            if self._work.prox:
-                self._pull()
-            if self._work.clip is not None:
-                _clip(self._parameters, self._work.clip)
-            self._optimizer.step(rate)
+            self._gradients.descend(x, y, weights, rate)
+            return
+        self._gradients.compute(x, y, weights)
+        if self._corrections:
+            self._add_corrections()
+        if self._local.mu:
+            self._add_proximal_term()
+        if self._local.clip is not None:
+            _clip(self._parameters, self._local.clip)
+        self._optimizer.step(rate)
 
-    def _pull(self) -> None:
-        """Add the gradient of ``prox/2 |w - anchor|^2``."""
-        for name in self._network.layout.parameters:
-            w = self._state[name]
-            pull = (w.detach() - self._anchors[name].detach()) * self._work.prox
+    def _add_proximal_term(self) -> None:
+        """Add the gradient of ``mu/2 |w - anchor|^2``."""
+        for name, w in zip(self._names, self._parameters, strict=True):
+            pull = (w.detach() - self._anchors[name].detach()) * self._local.mu
             w.grad = pull if w.grad is None else w.grad.add_(pull)
 
+    def _add_corrections(self) -> None:
+        for name, w in zip(self._names, self._parameters, strict=True):
+            term = self._corrections[name].detach()
+            w.grad = term.clone() if w.grad is None else w.grad.add_(term)
+
     @torch.no_grad()
-    def _load(self, job: Job) -> None:
-        layout = self._network.layout
-        for name, part in layout.unstack(job.starts).items():
-            self._state[name].copy_(part)
-        if self._anchors:
-            for name, part in layout.unstack(job.anchors).items():
-                self._anchors[name].copy_(part)
-        self._takes.load(job.plan)
-        self._optimizer.load(job.kept)
+    def _load(self, block: Block) -> None:
+        self._copy(block.starts, self._state)
+        self._copy(block.anchors, self._anchors)
+        if block.corrections is not None:
+            self._copy(block.corrections, self._corrections)
+        self._feed.load(block.plan)
+        self._optimizer.load(block.state)
+
+    def _copy(self, rows: Tensor, buffers: dict[str, Tensor]) -> None:
+        if buffers:
+            for name, part in self._network.layout.unstack(rows).items():
+                buffers[name].copy_(part)
 
     @torch.no_grad()
     def _store(self, rows: Tensor) -> None:
         start = 0
         for name, shape in self._network.layout.shapes.items():
-            end = start + prod(shape)
-            rows[:, start:end].view(len(rows), *shape).copy_(self._state[name])
-            start = end
+            stop = start + prod(shape)
+            rows[:, start:stop].view(len(rows), *shape).copy_(self._state[name])
+            start = stop
 
 
-def _clip(parameters: list[Tensor], largest: float) -> None:
-    """Scale each client's gradient to a norm of at most ``largest``."""
+def _clip(parameters: list[Tensor], limit: float) -> None:
+    """Scale each client's gradient to a norm of at most ``limit``."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     squares = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients])
-    scale = (largest / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+    scale = (limit / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
     for g in gradients:
         g.mul_(scale.view(-1, *[1] * (g.ndim - 1)))

@@ -1,212 +1,288 @@
-"""Trains the clients of a simulation: their steps are planned, and go to the lanes in blocks."""
+"""Trains the clients of a simulation: draws their batches, and runs them in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from srfca.data.clients import Samples
-from srfca.federation.augment import Augmentation
-from srfca.federation.base import Tick, Work
-from srfca.federation.block import Job
-from srfca.federation.lanes import Lanes
-from srfca.federation.memory import Memory
-from srfca.federation.network import Network
-from srfca.federation.optimizer import Kept
-from srfca.federation.plan import Plan, Planner
-from srfca.federation.traits import Traits
-from srfca.models.rows import run_of
+from srfca.data.client_data import Samples
+from srfca.engine.augment import Augmentation
+from srfca.engine.backends.autograd import Network
+from srfca.engine.buffer_pool import BufferPool
+from srfca.engine.executor import Executor
+from srfca.engine.optimizer import OptimizerState
+from srfca.engine.probe import ModuleTraits
+from srfca.engine.sampling import BatchPlan, Sampler
+from srfca.engine.step import Block, Trainable
+from srfca.errors import require
+from srfca.federation.coordinates import Coordinates
+from srfca.federation.local_training import LocalTraining
+from srfca.models.rows import Layout, as_slice
 from srfca.random import Key, streams
 
 _CACHE = 8 * 2**20
-"""Bytes of the rows, gradients, moments and activations of a lane on a CPU: they stay in cache."""
-_SHARE = 2**20
-"""Products of a step that make it worth to split it: a thread waits for others between any two."""
+"""Bytes of the rows, gradients, moments and activations of a block on a CPU: they stay in cache."""
+_SPLIT_STEP = 2**20
+"""Multiplications of a step per thread that make it worth splitting."""
 _PLANNED = 2**24
 """Samples that are planned at once."""
 
-Task = tuple[int, int]
-"""A client, and which model of a mixture it trains: 0 if there is none."""
+Entry = tuple[int, int]
+"""A client, and the model of its mixture that it trains (0 if there is no mixture)."""
 Weigh = Callable[[Tensor, Tensor], Tensor]
-"""From places among the tasks ``[c]`` and those of their samples to the samples' weights."""
+"""From positions among the entries ``[c]`` and those of their samples to the samples' weights."""
+OptimizerStates = dict[tuple[int, str], dict[Entry, OptimizerState]]
+"""By the seed and purpose of a training, and by entry."""
 
 
 @dataclass(frozen=True)
-class _Chunk:
-    """Clients that are planned together."""
+class TrainingTask:
+    """One round of some clients.
 
-    tasks: list[Task]
-    batch: list[int]
-    """Samples that each takes in a step."""
+    Args:
+        entries: What trains.
+        starts: ``[c, P]``
+        anchors: ``[c, P]``
+        corrections: ``[c, P]``, or None.
+        spans: Which coordinates train in which steps; None is all.
+        local: How the clients train.
+        key: The training and its round.
+        weigh: Weights of samples, None if all count alike.
+    """
+
+    entries: list[Entry]
     starts: Tensor
-    """``[c, P]``"""
     anchors: Tensor
-    """``[c, P]``"""
-    plan: Plan
+    corrections: Tensor | None
+    spans: Sequence[tuple[Coordinates | None, range]]
+    local: LocalTraining
+    key: Key
+    weigh: Weigh | None = None
+
+    def select(self, index: slice | Tensor, positions: list[int]) -> TrainingTask:
+        """Return the task of some of the entries."""
+        corrections = None if self.corrections is None else self.corrections[index]
+        return replace(
+            self,
+            entries=[self.entries[position] for position in positions],
+            starts=self.starts[index],
+            anchors=self.anchors[index],
+            corrections=corrections,
+        )
 
 
-class Training:
-    """What clients train with, and what they keep of it.
+class Trainer:
+    """Trains clients, and keeps their optimizer states between rounds.
 
     Args:
         network: Their models.
-        traits: What can be done with it.
-        samples: Their training data.
-        augment: How images are changed at random.
-        words: ``[m]`` of the clients' ids: what their randomness starts from.
-        block_size: Clients that are trained at once; None lets the engine choose.
+        traits: What the module can do.
+        samples: Training data of all clients.
+        augment: Augmentation of training images.
+        words: ``[m]`` hashes of the client ids, which every draw starts from.
+        block_size: Clients that train together; None lets the engine choose.
     """
 
     def __init__(
         self,
         network: Network,
-        traits: Traits,
+        traits: ModuleTraits,
         samples: Samples,
         augment: Augmentation,
         words: Tensor,
         block_size: int | None,
     ) -> None:
-        self.kept: dict[tuple[int, str], dict[Task, Kept]] = {}
-        """By seed and purpose: of the trainings that clients are in."""
+        self.optimizer_states: OptimizerStates = {}
         self._network, self._traits, self._words = network, traits, words
         self._sizes, self._device = samples.sizes, samples.x.device
-        self._planner = Planner(samples, words, network.layout.dtype)
-        self._lanes = Lanes(
-            network, samples, augment, alone=not traits.together, random=traits.random
+        self._sampler = Sampler(samples, words, network.layout.dtype)
+        self._executor = Executor(
+            network, samples, augment, one_by_one=not traits.together, draws=traits.random
         )
-        alone = 1 if block_size is None and not traits.together else block_size
-        self._block_size = alone if traits.batchable else 1
-        self._smaller, self._memory = 1, Memory()
+        single = 1 if block_size is None and not traits.together else block_size
+        self._block_size = single if traits.batchable else 1
+        self._shrink_factor, self._pool = 1, BufferPool()
 
-    def fit(
-        self,
-        tasks: list[Task],
-        starts: Tensor,
-        anchors: Tensor,
-        work: Work,
-        key: Key,
-        tick: Tick,
-        weigh: Weigh | None,
-    ) -> Tensor:
-        """``[c, P]`` a round of each task, from its row of ``starts``."""
-        who = torch.tensor([client for client, _ in tasks], dtype=torch.int64, device=self._device)
-        kept = self._kept_in((key.seed, key.purpose), first=key.round == 0)
-        sizes = self._sizes[who]
-        batch = sizes if work.batch_size is None else sizes.clamp(max=work.batch_size)
-        rows = self._empty(starts)
-        found: dict[Task, Kept] = {}
-        for places in self._chunks(tasks, kept, batch, len(work.span(key.round))):
-            plan = self._planner.plan(who[places], batch[places], work, key)
-            if weigh is not None:
-                plan = replace(plan, weights=plan.weights * weigh(places, plan.index))
-            some = run_of(places.cpu())
-            own = [tasks[place] for place in places.tolist()]
-            chunk = _Chunk(own, batch[places].tolist(), starts[some], anchors[some], plan)
-            in_order = isinstance(some, slice)
-            trained = rows[some] if in_order else rows.new_empty(len(places), rows.shape[1])
-            found |= self._train(chunk, trained, kept, work, key, tick)
-            if not in_order:
-                rows[some] = trained
-        kept.update(found)
+    def train(self, task: TrainingTask) -> Tensor:
+        """Train a round of each entry: ``[c, P]``."""
+        clients = torch.tensor(
+            [client for client, _ in task.entries], dtype=torch.int64, device=self._device
+        )
+        local, key = task.local, task.key
+        states = self._states_of((key.seed, key.purpose), first=key.round == 0)
+        sizes = self._sizes[clients]
+        batch_sizes = sizes if local.batch_size is None else sizes.clamp(max=local.batch_size)
+        rows = self._empty(task.starts)
+        updated: dict[Entry, OptimizerState] = {}
+        steps = len(local.span(key.round))
+        for positions in self._chunks(task.entries, states, batch_sizes, steps):
+            plan = self._sampler.plan(clients[positions], batch_sizes[positions], local, key)
+            if task.weigh is not None:
+                plan = replace(plan, weights=plan.weights * task.weigh(positions, plan.index))
+            index = as_slice(positions.cpu())
+            chunk = task.select(index, positions.tolist())
+            contiguous = isinstance(index, slice)
+            out = rows[index] if contiguous else rows.new_empty(len(positions), rows.shape[1])
+            updated |= self._train_chunk(chunk, batch_sizes[positions].tolist(), plan, out, states)
+            if not contiguous:
+                rows[index] = out
+        states.update(updated)
         return rows
 
     def shrink(self) -> None:
-        """Give memory back, and take less of it from now on."""
-        self._lanes.forget()
-        self._smaller *= 2
+        """Free memory, and use smaller blocks from now on."""
+        self._executor.release()
+        self._shrink_factor *= 2
 
-    def block(self, count: int, batch: int) -> int:
-        """How many clients are worked on at once, at the most."""
+    def block_limit(self, count: int, batch_size: int) -> int:
+        """Return how many clients train together at most."""
         if self._block_size is not None:
             return self._block_size
-        row = 4 * self._network.layout.length * self._network.layout.dtype.itemsize
-        activations = batch * self._traits.activations * self._network.layout.dtype.itemsize
+        layout = self._network.layout
+        row = 4 * layout.length * layout.dtype.itemsize
+        activations = batch_size * self._traits.activations * layout.dtype.itemsize
         if self._device.type == "cpu":
-            worth = count * batch * self._network.layout.length // _SHARE
-            lanes = min(max(1, worth), self._lanes.count)
-            return max(1, min(-(-count // lanes), _CACHE // (row + activations)))
+            threads = count * batch_size * layout.length // _SPLIT_STEP
+            workers = min(max(1, threads), self._executor.num_workers)
+            return max(1, min(-(-count // workers), _CACHE // (row + activations)))
         free, _ = torch.cuda.mem_get_info(self._device)
-        fit = int(0.5 * free) // (row + 4 * activations)
-        return max(1, min(count, fit) // self._smaller)
+        fitting = int(0.5 * free) // (row + 4 * activations)
+        return max(1, min(count, fitting) // self._shrink_factor)
 
     def _empty(self, like: Tensor) -> Tensor:
         if self._device.type == "cpu":
-            return self._memory.empty(like.shape, like.dtype)
+            return self._pool.empty(like.shape, like.dtype)
         return like.new_empty(like.shape, device=self._device)
 
     def _chunks(
-        self, tasks: list[Task], kept: dict[Task, Kept], batch: Tensor, steps: int
-    ) -> Iterator[Tensor]:
-        """Places in ``tasks`` that are planned together: alike in batch and in kept steps."""
-        done = [kept[task].steps if task in kept else 0 for task in tasks]
-        alike = torch.tensor(done, device=batch.device)
-        kinds = torch.stack([alike, batch if self._traits.mixes_samples else alike], dim=1)
-        for kind in kinds.unique(dim=0):
-            places = (kinds == kind).all(1).nonzero().squeeze(1)
-            places = places[batch[places].argsort(stable=True)]
-            yield from places.split(max(1, _PLANNED // (steps * int(batch[places].max()))))
-
-    def _train(
         self,
-        chunk: _Chunk,
+        entries: list[Entry],
+        states: dict[Entry, OptimizerState],
+        batch_sizes: Tensor,
+        steps: int,
+    ) -> Iterator[Tensor]:
+        """Yield positions of entries that are planned together.
+
+        They are alike in the steps of their optimizer, and in batch size if samples of a batch
+        depend on each other.
+        """
+        done = [states[entry].steps if entry in states else 0 for entry in entries]
+        kind = torch.tensor(done, device=batch_sizes.device)
+        kinds = torch.stack([kind, batch_sizes if self._traits.mixes_samples else kind], dim=1)
+        for kind in kinds.unique(dim=0):
+            positions = (kinds == kind).all(1).nonzero().squeeze(1)
+            positions = positions[batch_sizes[positions].argsort(stable=True)]
+            widest = int(batch_sizes[positions].max())
+            yield from positions.split(max(1, _PLANNED // (steps * widest)))
+
+    def _train_chunk(
+        self,
+        chunk: TrainingTask,
+        batch_sizes: list[int],
+        plan: BatchPlan,
         rows: Tensor,
-        kept: Mapping[Task, Kept],
-        work: Work,
-        key: Key,
-        tick: Tick,
-    ) -> dict[Task, Kept]:
-        """Train clients into ``rows`` ``[c, P]``, block by block; returns what they keep."""
-        tasks, batch = chunk.tasks, chunk.batch
-        jobs, blocks = [], self._blocks(len(tasks), max(batch))
-        for block in blocks:
-            before = [kept[task] for task in tasks[block] if task in kept]
-            seed = None
-            if self._traits.random:
-                own = streams(key, self._words[[client for client, _ in tasks[block]]])
-                seed = int(own[0])
-            plan = chunk.plan.block(block, self._width(max(batch[block]), max(batch)))
-            state = _together(before) if work.keep_state else None
-            starts, anchors = chunk.starts[block], chunk.anchors[block]
-            jobs.append(Job(starts, anchors, plan, state, rows[block], seed))
-        found: dict[Task, Kept] = {}
-        for block, left in zip(blocks, self._lanes.train(jobs, work, tick), strict=True):
-            for place, task in enumerate(tasks[block]):
-                if left is not None:
-                    moments = {name: m[place] for name, m in left.moments.items()}
-                    found[task] = Kept(left.steps, moments)
-        return found
+        states: Mapping[Entry, OptimizerState],
+    ) -> dict[Entry, OptimizerState]:
+        """Train entries into ``rows`` ``[c, P]``, block by block; return their optimizer states."""
+        parts = self._block_slices(len(chunk.entries), max(batch_sizes))
+        blocks = [self._block(chunk, part, batch_sizes, plan, rows, states) for part in parts]
+        final: list[OptimizerState | None] = []
+        for number, (coordinates, span) in enumerate(chunk.spans):
+            phase = [block.phase(span, first=number == 0) for block in blocks]
+            trainable = trainable_parameters(self._network.layout, coordinates)
+            final = self._executor.train(phase, chunk.local, trainable)
+        updated: dict[Entry, OptimizerState] = {}
+        for part, state in zip(parts, final, strict=True):
+            if state is not None:
+                for position, entry in enumerate(chunk.entries[part]):
+                    moments = {name: m[position] for name, m in state.moments.items()}
+                    updated[entry] = OptimizerState(state.steps, moments)
+        return updated
 
-    def _width(self, batch: int, widest: int) -> int:
-        """Samples of a block's step: some are padding, so that fewer widths have to be prepared."""
+    def _block(
+        self,
+        chunk: TrainingTask,
+        part: slice,
+        batch_sizes: list[int],
+        plan: BatchPlan,
+        rows: Tensor,
+        states: Mapping[Entry, OptimizerState],
+    ) -> Block:
+        entries = chunk.entries[part]
+        seed = None
+        if self._traits.random:
+            own = streams(chunk.key, self._words[[client for client, _ in entries]])
+            seed = int(own[0])
+        before = [states[entry] for entry in entries if entry in states]
+        return Block(
+            starts=chunk.starts[part],
+            anchors=chunk.anchors[part],
+            corrections=None if chunk.corrections is None else chunk.corrections[part],
+            plan=plan.block(part, self._width(max(batch_sizes[part]), max(batch_sizes))),
+            state=_stack(before) if chunk.local.keep_state else None,
+            rows=rows[part],
+            seed=seed,
+        )
+
+    def _width(self, batch_size: int, widest: int) -> int:
+        """Return the padded batch size of a block: on a GPU few sizes need few captured graphs."""
         if self._traits.mixes_samples or self._device.type == "cpu":
-            return batch
-        return min(widest, -(-batch // 8) * 8)
+            return batch_size
+        return min(widest, -(-batch_size // 8) * 8)
 
-    def _blocks(self, count: int, batch: int) -> list[slice]:
-        """Clients that train together, as many blocks for every lane, and of one size or nearly."""
-        size = self.block(count, batch)
+    def _block_slices(self, count: int, batch_size: int) -> list[slice]:
+        """Cut entries into blocks of nearly one size, the same number of blocks for each worker."""
+        size = self.block_limit(count, batch_size)
         blocks = -(-count // size)
         if self._block_size is None and blocks > 1:
-            blocks = min(count, -(-blocks // self._lanes.count) * self._lanes.count)
+            workers = self._executor.num_workers
+            blocks = min(count, -(-blocks // workers) * workers)
         ends = [count * block // blocks for block in range(blocks + 1)]
-        return [slice(*both) for both in pairwise(ends)]
+        return [slice(*pair) for pair in pairwise(ends)]
 
-    def _kept_in(self, training: tuple[int, str], first: bool) -> dict[Task, Kept]:
-        """What clients keep from round to round of a training; two may go on side by side."""
-        kept = self.kept.pop(training, {})
-        self.kept[training] = {} if first else kept
-        for oldest in list(self.kept)[:-2]:
-            del self.kept[oldest]
-        return self.kept[training]
+    def _states_of(self, training: tuple[int, str], first: bool) -> dict[Entry, OptimizerState]:
+        """Return the optimizer states of a training; those of the last two trainings are kept."""
+        states = self.optimizer_states.pop(training, {})
+        self.optimizer_states[training] = {} if first else states
+        for oldest in list(self.optimizer_states)[:-2]:
+            del self.optimizer_states[oldest]
+        return self.optimizer_states[training]
 
 
-def _together(kept: list[Kept]) -> Kept | None:
-    """The kept states of a block's clients as one."""
-    if not kept:
+def trainable_parameters(layout: Layout, coordinates: Coordinates | None) -> Trainable:
+    """Return the parameters that some coordinates are; None is all of them.
+
+    Raises:
+        InputError: If the coordinates hold part of a parameter only.
+    """
+    if coordinates is None:
         return None
-    names = kept[0].moments
-    return Kept(kept[0].steps, {n: torch.stack([k.moments[n] for k in kept]) for n in names})
+    mask = coordinates.mask(layout.length)
+    names, start = set(), 0
+    for name, shape in layout.shapes.items():
+        stop = start + shape.numel()
+        part = mask[start:stop]
+        require(
+            bool(part.all()) or not bool(part.any()),
+            f"a phase must train whole parameters, but its coordinates cut through {name!r}",
+        )
+        if name in layout.parameters and len(part) and bool(part[0]):
+            names.add(name)
+        start = stop
+    require(bool(names), "a phase must train at least one parameter")
+    return frozenset(names)
+
+
+def _stack(states: list[OptimizerState]) -> OptimizerState | None:
+    """Stack the states of a block's clients."""
+    if not states:
+        return None
+    names = states[0].moments
+    return OptimizerState(
+        states[0].steps,
+        {name: torch.stack([state.moments[name] for state in states]) for name in names},
+    )

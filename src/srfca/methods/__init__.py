@@ -1,47 +1,29 @@
-"""Methods: what the server does. One file each."""
+"""Methods: what the server does. One file each.
 
-from srfca.methods.base import Method
-from srfca.methods.cfl import CFL
-from srfca.methods.ditto import Ditto
-from srfca.methods.fedavg import Global
-from srfca.methods.fedem import FedEM
-from srfca.methods.fedgroup import FedGroup
-from srfca.methods.fedprox import FedProx
-from srfca.methods.fedsoft import FedSoft
-from srfca.methods.fesem import FeSEM
-from srfca.methods.hierarchical import Hierarchical
-from srfca.methods.hypcluster import HypCluster
-from srfca.methods.ifca import IFCA
-from srfca.methods.local import Local
-from srfca.methods.mocha import MOCHA
-from srfca.methods.one_shot_ifca import OneShotIFCA
-from srfca.methods.one_shot_kmeans import OneShotKMeans
-from srfca.methods.oracle import Oracle
-from srfca.methods.pacfl import PACFL
-from srfca.methods.result import Result
-from srfca.methods.robust import RobustGlobal
-from srfca.methods.sr_fca import SRFCA
+Every registered method can be imported from here by the name of its class:
+``from srfca.methods import IFCA``.
+"""
 
-__all__ = [
-    "SRFCA",
-    "Oracle",
-    "Local",
-    "Global",
-    "FedProx",
-    "RobustGlobal",
-    "IFCA",
-    "HypCluster",
-    "FeSEM",
-    "OneShotKMeans",
-    "OneShotIFCA",
-    "CFL",
-    "Hierarchical",
-    "FedGroup",
-    "PACFL",
-    "FedSoft",
-    "FedEM",
-    "Ditto",
-    "MOCHA",
-    "Method",
-    "Result",
-]
+from __future__ import annotations
+
+from typing import Any
+
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.result import Result
+from srfca.methods._common.run import Run
+from srfca.methods.registry import METHODS, all_methods, register
+
+__all__ = ["METHODS", "Answer", "Method", "Result", "Run", "all_methods", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a registered method by the name of its class."""
+    if not name.startswith("_"):
+        for method in METHODS.items().values():
+            if method.__name__ == name:
+                return method
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(method.__name__ for method in METHODS.items().values())])

@@ -1,69 +1,70 @@
-"""Global: one model for everybody by FedAvg.
-
-McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks
-from Decentralized Data. AISTATS 2017.
-"""
+"""FedAvg: one model for all clients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
+from srfca.aggregation.rules import Aggregation, Mean
 from srfca.clustering.partition import Partition
-from srfca.federation.base import Work
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import (
-    Aggregate,
-    everybody,
-    federated_training,
-    plain_mean,
-    weighted_mean,
-)
-from srfca.methods.run import Run
+from srfca.federation.local_training import LocalTraining
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.rounds import federated_training, one_cluster
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
-class Global(Method):
-    """FedAvg over all clients.
+class FedAvg(Method):
+    """Train one model for all clients by federated averaging.
 
     Args:
-        weighted: Weigh clients by their samples, else all alike.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "global"
     name: ClassVar[str] = "Global"
+    paper: ClassVar[str] = (
+        "McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep "
+        "Networks from Decentralized Data. AISTATS 2017."
+    )
+    family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
 
     weighted: bool = True
-    participation: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_share(self.participation)
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def solve(self, run: Run) -> Answer:
-        """Train the one model."""
-        aggregate = weighted_mean if self.weighted else plain_mean
-        return fedavg(run, everybody(run.federation), self.work, aggregate, self.participation)
+        """Train the model."""
+        return fedavg(
+            run, one_cluster(run), self.local, Mean(self.weighted), self.participation
+        )
 
 
 def fedavg(
     run: Run,
     partition: Partition,
-    work: Work,
-    aggregate: Aggregate,
+    local: LocalTraining,
+    aggregation: Aggregation,
     participation: float,
     server_lr: float | None = None,
 ) -> Answer:
-    """FedAvg from w0 inside each cluster of a partition; of gradients with a ``server_lr``."""
-    starts: Tensor = run.federation.initial(run.seed).expand(partition.num_clusters, -1)
+    """Train a model for each cluster of a partition by FedAvg from w0.
+
+    Args:
+        run: The run.
+        partition: The clusters.
+        local: How clients train.
+        aggregation: How the rows of a cluster become one row.
+        participation: The fraction of each cluster's clients that take part in a round.
+        server_lr: If given, clients send gradients.
+    """
+    starts = run.initial_model().expand(partition.num_clusters, -1)
     models = federated_training(
-        run, "FEDAVG", starts, partition, work, aggregate,
+        run, "FEDAVG", starts, partition, local, aggregation,
         purpose="fedavg", participation=participation, server_lr=server_lr,
     )  # fmt: skip
     answer = Answer(partition.labels, models)

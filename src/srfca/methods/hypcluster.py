@@ -1,87 +1,72 @@
-"""HypCluster: hypothesis-based clustering.
-
-Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to Federated
-Learning. 2020.
-"""
+"""HypCluster: hypothesis-based clustering."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from srfca.errors import require_positive, unknown
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.ifca import alternate, check_average, server_rate
-from srfca.methods.rounds import plain_mean, weighted_mean
-from srfca.methods.run import Run
-from srfca.methods.starts import check_start_steps, distant_models
+from srfca.aggregation.rules import Mean
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.init import Centers, check_start_steps, distant_models
+from srfca.methods._common.rounds import Exchange, resolve_server_lr
+from srfca.methods._common.run import Run
+from srfca.methods.ifca import alternate
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
-CENTRES = ("worst", "drawn")
 
-
+@register
 @dataclass(frozen=True, kw_only=True)
 class HypCluster(Method):
-    """k models from clients that are far apart; clients choose one, and train it for some rounds.
+    """Train k models that start from distant clients; clients choose one every few rounds.
 
     Args:
         k: Number of clusters.
         rounds_between: Rounds of training between two choices of the clients.
-        centres: Whose model is the next start: that of the client that does ``worst`` under the
-            best of those there are, or of a client ``drawn`` with a chance in proportion to that
-            loss.
-        start_steps: How long such a client trains alone from w0; None is a quarter of the
-            steps of ``work``.
-        average: What clients send: ``models`` after some local steps, or whole ``gradients``, of
-            which the server takes plain steps by the rate and the schedule of ``work``.
-        server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
-        weighted: Weigh clients by their samples, else all alike.
+        centers: Whose model is the next start: that of the client with the largest loss (``worst``)
+            under the best of the models so far, or of one ``drawn`` in proportion to that loss.
+        start_steps: How long such a client trains alone from w0; None is a quarter of the steps of
+            ``local``.
+        exchange: What clients send: ``models`` after some local steps, or full ``gradients``, along
+            which the server steps with the learning rate and schedule of ``local``.
+        server_lr: The server's learning rate for gradients; None is that of ``local``.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that choose, and train until the next choice.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "hypcluster"
     name: ClassVar[str] = "HypCluster"
+    paper: ClassVar[str] = (
+        "Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to "
+        "Federated Learning. 2020."
+    )
+    needs_k: ClassVar[bool] = True
 
-    k: int = 2
-    rounds_between: int = 5
-    centres: str = "worst"
+    k: int = constrained(2, at_least=1)
+    rounds_between: int = constrained(5, at_least=1)
+    centers: Centers = "worst"
     start_steps: int | None = None
-    average: str = "models"
-    server_lr: float | None = None
+    exchange: Exchange = "models"
+    server_lr: float | None = constrained(None, more_than=0)
     weighted: bool = True
-    participation: float = 1.0
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(k=self.k, rounds_between=self.rounds_between)
-        if self.centres not in CENTRES:
-            raise unknown("centres", self.centres, CENTRES)
-        check_average(self.average, self.server_lr)
-        check_start_steps(self.start_steps, self.work)
-        require_share(self.participation)
-
-    @property
-    def _alone(self) -> int:
-        """How many steps a client trains alone, if its model is to be a start."""
-        return self.start_steps or -(-self.work.steps // 4)
+        check_start_steps(self.start_steps, self.local)
 
     def solve(self, run: Run) -> Answer:
         """Find the starts, then train them."""
-        models, centres = distant_models(
-            run, self.k, self.work, self._alone, "hypcluster start", self.centres
+        steps = self.start_steps or -(-self.local.steps // 4)
+        models, clients = distant_models(
+            run, self.k, self.local, steps, "hypcluster start", self.centers
         )
-        found = alternate(
-            run, "HYPCLUSTER", models, self.work, weighted_mean if self.weighted else plain_mean,
+        outcome = alternate(
+            run, "HYPCLUSTER", models, self.local, Mean(self.weighted),
             purpose="hypcluster", participation=self.participation,
             rounds_between=self.rounds_between,
-            server_lr=server_rate(self.average, self.server_lr, self.work),
+            server_lr=resolve_server_lr(self.exchange, self.server_lr, self.local),
         )  # fmt: skip
-        names = [run.federation.clients[c] for c in centres]
-        run.record(
-            "HYPCLUSTER",
-            found.partition,
-            found.client_models,
-            notes={"starts": names} | found.notes,
-        )
-        return found.answer
+        notes = {"starts": [run.client_ids[client] for client in clients]} | outcome.notes
+        run.record("HYPCLUSTER", outcome.partition, outcome.client_models, notes=notes)
+        return outcome.answer

@@ -6,32 +6,27 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from srfca.clustering.partition import Partition
-from srfca.methods.base import Answer, Method
-from srfca.methods.rounds import local_training
-from srfca.methods.run import Run
-from srfca.random import Key
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.rounds import train_locally
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class Local(Method):
-    """Every client trains alone from the common start.
+    """Train every client alone from the common start."""
 
-    Args:
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
-    """
-
+    key: ClassVar[str] = "local"
     name: ClassVar[str] = "Local"
+    paper: ClassVar[str] = "Baseline without communication."
+    family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
 
     def solve(self, run: Run) -> Answer:
         """Train a model for each client."""
-        federation = run.federation
-        m = len(federation.clients)
-        with run.stage("LOCAL", m * self.work.steps) as tick, federation.private():
-            start, key = federation.initial(run.seed), Key(run.seed, "local")
-            models = local_training(federation, start, self.work, key, tick)
-        alone = Partition(range(m))
-        run.record("LOCAL", alone, models)
-        return Answer(alone.labels, models)
+        with run.stage("LOCAL", run.num_clients * self.local.steps):
+            models = train_locally(run, self.local, run.key("local"), private=True)
+        alone = Partition(run.everyone)
+        run.record("LOCAL", alone, models.answered, clients=models.clients)
+        return Answer(alone.labels, models.rows)

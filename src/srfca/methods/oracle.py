@@ -5,44 +5,50 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require
-from srfca.methods.base import Answer, Method, require_share
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.run import Run
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import plain_mean, weighted_mean
-from srfca.methods.run import Run
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class Oracle(Method):
-    """FedAvg inside clusters that it is told.
+    """Train a model for each true cluster by FedAvg.
 
     Args:
-        truth: The clusters; None, where they are not known, is refused when it is run.
-        weighted: Weigh clients by their samples, else all alike.
+        truth: The true clusters; None, if they are not known, is refused when the method runs.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "oracle"
     name: ClassVar[str] = "Oracle"
+    paper: ClassVar[str] = "FedAvg (McMahan et al., AISTATS 2017) in each true cluster."
+    family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
+    needs_truth: ClassVar[bool] = True
 
     truth: Partition | None
     weighted: bool = True
-    participation: float = 1.0
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_share(self.participation)
-        require(self.truth is None or not len(self.truth.left_out), "truth must place every client")
+        require(
+            self.truth is None or not len(self.truth.unclustered), "truth must place every client"
+        )
 
     def solve(self, run: Run) -> Answer:
         """Train a model for each cluster."""
         if self.truth is None:
             raise InputError("oracle needs the true clusters, which these data do not have")
-        m = len(run.federation.clients)
-        require(len(self.truth) == m, f"truth is for {len(self.truth)} clients, not for {m}")
-        aggregate = weighted_mean if self.weighted else plain_mean
-        return fedavg(run, self.truth, self.work, aggregate, self.participation)
+        require(
+            len(self.truth) == run.num_clients,
+            f"truth is for {len(self.truth)} clients, not for {run.num_clients}",
+        )
+        return fedavg(run, self.truth, self.local, Mean(self.weighted), self.participation)

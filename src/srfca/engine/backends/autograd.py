@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from srfca.errors import unknown
-from srfca.federation.loss import Loss
-from srfca.models.rows import Layout
+from srfca.engine.loss import Loss
+from srfca.models.rows import Layout, frozen_tensors
 
 State = dict[str, Tensor]
 
@@ -24,13 +24,13 @@ PRECISIONS = ("auto", "float32", "tf32", "bf16")
 
 
 class Network:
-    """Any module: ``torch.vmap`` where several models go together, and autograd.
+    """Any module: ``torch.vmap`` over several models, and autograd.
 
     Args:
         module: The module.
-        loss: Of each sample.
+        loss: Loss of each sample.
         precision: One of ``PRECISIONS`` but ``auto``.
-        compile: Training goes through ``torch.compile``.
+        compile: Train through ``torch.compile``.
     """
 
     def __init__(
@@ -44,33 +44,34 @@ class Network:
         self.layout = Layout.of(module)
         self.loss = loss
         self.precision = precision
-        self._trained = torch.compile(self._losses, dynamic=False) if compile else self._losses
+        self._training_losses = torch.compile(self._losses, dynamic=False) if compile else self._losses
         _drop_idle_counters(module)
 
     def copy(self) -> Network:
-        """One of its own for another thread: modules are changed while they are called."""
-        return type(self)(deepcopy(self.module), self.loss, self.precision)
+        """Return a copy for another thread, since calls change modules; frozen tensors are shared."""
+        shared = {id(tensor): tensor for tensor in frozen_tensors(self.module).values()}
+        return type(self)(deepcopy(self.module, shared), self.loss, self.precision)
 
     def outputs(self, state: State, x: Tensor) -> Tensor:
-        """Outputs ``[c, b, ...]`` of c models, each on its own samples ``[c, b, ...]``."""
+        """Return the outputs ``[c, b, ...]`` of c models, each on its samples ``[c, b, ...]``."""
         return _over_models(self._call, state, x)
 
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Losses ``[c, b]`` of c models in training, each on its own samples ``[c, b, ...]``."""
-        return _over_models(self._trained, state, x, y)
+        """Return the training losses ``[c, b]`` of c models, each on its samples ``[c, b, ...]``."""
+        return _over_models(self._training_losses, state, x, y)
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Losses ``[k, n]`` of k models on the same samples ``[n, ...]``."""
+        """Return the losses ``[k, n]`` of k models on the same samples ``[n, ...]``."""
         if len(next(iter(state.values()))) == 1:
             return self._losses(_single(state), x, y).unsqueeze(0)
         return torch.as_tensor(vmap(self._losses, in_dims=(0, None, None))(state, x, y))
 
-    def passes(self, state: State) -> Passes:
-        """The passes of c models in training, whose state stays where it is."""
-        return Passes(self, state)
+    def gradients(self, state: State) -> Gradients:
+        """Return what computes the gradients of c models, whose state is changed in place."""
+        return Gradients(self, state)
 
-    def leaves(self, count: int, device: torch.device) -> State:
-        """An empty state of ``count`` models, whose parameters can be trained."""
+    def empty_state(self, count: int, device: torch.device) -> State:
+        """Return an uninitialized state of ``count`` models, whose parameters require gradients."""
         state = {}
         for name, shape in self.layout.shapes.items():
             entry = torch.empty(count, *shape, dtype=self.layout.dtype, device=device)
@@ -80,11 +81,11 @@ class Network:
         return state
 
     def _losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Losses ``[b]`` of one model."""
+        """Return the losses ``[b]`` of one model."""
         return self.loss(self._call(state, x), y)
 
     def _call(self, state: State, x: Tensor) -> Tensor:
-        """Outputs of one model, in the type of its row."""
+        """Return the outputs of one model, in the dtype of its row."""
         device = x.device.type
         if x.ndim == 4 and device == "cuda":
             x = x.contiguous(memory_format=torch.channels_last)
@@ -93,46 +94,46 @@ class Network:
         return torch.as_tensor(outputs, dtype=self.layout.dtype)
 
 
-class Passes:
-    """Gradients of c models, again and again, where they are: what can be is made ready once."""
+class Gradients:
+    """Computes the gradients of c models repeatedly; what can be prepared is prepared once."""
 
     def __init__(self, network: Network, state: State) -> None:
         self._network, self._state = network, state
-        self._trained = [state[name] for name in network.layout.parameters]
+        self._parameters = [state[name] for name in network.layout.parameters]
 
     @torch.enable_grad()
-    def gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> None:
-        """Leave each model's gradient of its weighted losses in ``.grad``; weights are [c, b]."""
-        for w in self._trained:
+    def compute(self, x: Tensor, y: Tensor, weights: Tensor) -> None:
+        """Write the gradients of the weighted losses to ``.grad``; weights are ``[c, b]``."""
+        for w in self._parameters:
             w.grad = None
         (self._network.losses(self._state, x, y) * weights).sum().backward()
-        _separate(self._trained)
+        _separate(self._parameters)
 
 
-def _over_models(one: Callable[..., Tensor], state: State, *samples: Tensor) -> Tensor:
-    """Apply ``one`` to each model and its samples; a single model goes without vmap."""
+def _over_models(function: Callable[..., Tensor], state: State, *samples: Tensor) -> Tensor:
+    """Apply a function to each model and its samples; a single model needs no ``vmap``."""
     if len(samples[0]) == 1:
-        return one(_single(state), *(t.squeeze(0) for t in samples)).unsqueeze(0)
-    return torch.as_tensor(vmap(one)(state, *samples))
+        return function(_single(state), *(t.squeeze(0) for t in samples)).unsqueeze(0)
+    return torch.as_tensor(vmap(function)(state, *samples))
 
 
 def _separate(parameters: list[Tensor]) -> None:
-    """Give each gradient memory of its own: of ``a + b`` autograd makes one for both."""
-    taken = set()
+    """Give each gradient its own memory: for ``a + b`` autograd returns one tensor for both."""
+    addresses = set()
     for w in parameters:
-        if w.grad is not None and w.grad.data_ptr() in taken:
+        if w.grad is not None and w.grad.data_ptr() in addresses:
             w.grad = w.grad.clone()
         elif w.grad is not None:
-            taken.add(w.grad.data_ptr())
+            addresses.add(w.grad.data_ptr())
 
 
 def _single(state: State) -> State:
-    """The only model of a stack."""
+    """Return the only model of a stack."""
     return {name: t.squeeze(0) for name, t in state.items()}
 
 
 def _drop_idle_counters(module: nn.Module) -> None:
-    """BatchNorm counts its batches for a cumulative mean, and otherwise for nothing."""
+    """Remove BatchNorm's batch counters, which only a cumulative mean needs."""
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._NormBase) and part.momentum is not None:
             part.num_batches_tracked = None
@@ -140,7 +141,7 @@ def _drop_idle_counters(module: nn.Module) -> None:
 
 @contextmanager
 def counters_restored(module: nn.Module) -> Iterator[None]:
-    """Undo what training writes to integer buffers (BatchNorm counts its batches): not in a row."""
+    """Undo what training writes to integer buffers, such as BatchNorm's counters: no part of a row."""
     counters = [b for b in module.buffers() if not b.is_floating_point()]
     before = [b.clone() for b in counters]
     try:
@@ -151,7 +152,7 @@ def counters_restored(module: nn.Module) -> Iterator[None]:
 
 
 def precision_named(name: str, device: torch.device) -> str:
-    """``auto`` is tf32 on a GPU, float32 elsewhere."""
+    """Return a precision by name; ``auto`` is tf32 on a GPU, float32 elsewhere."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
     if name == "auto":
@@ -160,13 +161,13 @@ def precision_named(name: str, device: torch.device) -> str:
 
 
 @contextmanager
-def arithmetic(precision: str) -> Iterator[None]:
-    """Products and convolutions on a GPU with or without TensorFloat-32."""
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Use TensorFloat-32 for products and convolutions on a GPU, unless it is ``float32``."""
     before = torch.get_float32_matmul_precision()
-    fast = precision != "float32"
-    torch.set_float32_matmul_precision("high" if fast else "highest")
+    tf32 = precision != "float32"
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=fast):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=tf32):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

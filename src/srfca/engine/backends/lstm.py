@@ -1,8 +1,8 @@
-"""LSTMs for several models at once, on a GPU.
+"""LSTMs of several models in one pass, on a GPU.
 
-``torch.vmap`` has no rule for ``nn.LSTM``. Here its time steps are plain products, of all models at
-once, and autograd sees a layer as a whole: the gradient of its weights is one product over time. On
-a CPU torch's own kernels, one model at a time, are faster (``benchmarks/blocks.py``).
+``torch.vmap`` has no batching rule for ``nn.LSTM``. Here each time step is a batched product over
+all models, and a layer is one autograd function: the gradient of its weights is one product over
+time. On a CPU torch's kernels, one model at a time, are faster (``benchmarks/blocks.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.nn import functional
 _Outputs = tuple[Tensor, Tensor, Tensor]
 
 
-class Stepped(nn.LSTM):
-    """An LSTM that ``torch.vmap`` takes; what it does not know is left to ``nn.LSTM``."""
+class SteppedLSTM(nn.LSTM):
+    """An LSTM that works under ``torch.vmap``; unusual calls are left to ``nn.LSTM``."""
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # type: ignore[override]
-        """States ``[n, length, hidden]``, or time first, and the last states and cells."""
+        """Return states ``[n, length, hidden]``, or time first, and the last states and cells."""
         drops = self.dropout > 0 and self.training
         if hx is not None or drops or not isinstance(input, Tensor) or input.ndim != 3:
             return super().forward(input, hx)
@@ -36,19 +36,19 @@ class Stepped(nn.LSTM):
 
 
 def step_lstms(module: nn.Module) -> nn.Module:
-    """The module, whose LSTMs are ``Stepped`` from now on where they can be."""
+    """Turn the LSTMs of a module into ``SteppedLSTM`` where that is possible, and return it."""
     for part in module.modules():
         if type(part) is nn.LSTM and not part.bidirectional and not part.proj_size:
-            part.__class__ = Stepped
+            part.__class__ = SteppedLSTM
     return module
 
 
 class _Layer(torch.autograd.Function):
-    """Of an LSTM's layer, from zero: states and cells ``[t, b, h]``, and gates ``[t, b, 4h]``.
+    """One LSTM layer from a zero state: states and cells ``[t, b, h]``, and gates ``[t, b, 4h]``.
 
-    Its inputs are what ``x`` and the biases add to the gates, ``[t, b, 4h]`` in the order of torch
-    (input, forget, cell, output), and the weights ``[4h, h]`` of the states. Several models have
-    another dimension after the first, or before the weights.
+    Its inputs are what ``x`` and the biases add to the gates, ``[t, b, 4h]`` in torch's order
+    (input, forget, cell, output), and the weights ``[4h, h]`` of the states. Several models add a
+    dimension after time, and before the weights.
     """
 
     @staticmethod
@@ -78,36 +78,36 @@ class _Layer(torch.autograd.Function):
         ctx.save_for_backward(inputs[1], states, cells, gates)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, Tensor]:
         weight, states, cells, gates = ctx.saved_tensors
-        of_states, of_cells, _ = slopes
+        of_states, of_cells, _ = gradients
         i, f, g, o = gates.chunk(4, -1)
         squashed = cells.tanh()
         into_cell = o * (1 - squashed * squashed)
         earlier = torch.cat([torch.zeros_like(cells[:1]), cells[:-1]])
-        slope = torch.cat(
+        gate_gradient = torch.cat(
             [g * i * (1 - i), earlier * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)], -1
-        )  # of the gates, but for the slopes of cells and states
+        )  # gradient of the gates, up to the gradients of cells and states
         cell, state = torch.zeros_like(cells[0]), torch.zeros_like(states[0])
-        for t in range(len(slope) - 1, -1, -1):
+        for t in range(len(gate_gradient) - 1, -1, -1):
             if of_states is not None:
                 state += of_states[t]
             cell.addcmul_(state, into_cell[t])
             if of_cells is not None:
                 cell += of_cells[t]
-            now = slope[t].unflatten(-1, (4, -1))
+            now = gate_gradient[t].unflatten(-1, (4, -1))
             now[..., :3, :] *= cell.unsqueeze(-2)
             now[..., 3, :] *= state
             cell *= f[t]
-            state = torch.matmul(slope[t], weight)
-        late, early = (_by_model(part) for part in (slope[1:], states[:-1]))
-        return slope, torch.matmul(late.mT, early)
+            state = torch.matmul(gate_gradient[t], weight)
+        late, early = (_by_model(part) for part in (gate_gradient[1:], states[:-1]))
+        return gate_gradient, torch.matmul(late.mT, early)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, int | None], inputs: Tensor, weight: Tensor
     ) -> tuple[_Outputs, tuple[int, int, int]]:
-        """The models' dimension goes after time, and before the weights."""
+        """Move the models' dimension after time, and before the weights."""
         at, of_weight = in_dims
         inputs = (
             inputs.unsqueeze(1).expand(-1, info.batch_size, -1, -1)
@@ -126,10 +126,10 @@ _layer: Callable[[Tensor, Tensor], _Outputs] = _Layer.apply
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add ``a @ b`` in place, of matrices or of stacks of them."""
+    """Add ``a @ b`` in place, for matrices or stacks of matrices."""
     (total.addmm_ if total.ndim == 2 else total.baddbmm_)(a, b)
 
 
 def _by_model(steps: Tensor) -> Tensor:
-    """``[(t b), h]`` from ``[t, b, h]``, and ``[c, (t b), h]`` from ``[t, c, b, h]``."""
+    """Flatten time and batch: ``[t, b, h]`` to ``[(t b), h]``, ``[t, c, b, h]`` to ``[c, (t b), h]``."""
     return steps.flatten(0, 1) if steps.ndim == 3 else steps.transpose(0, 1).flatten(1, 2)

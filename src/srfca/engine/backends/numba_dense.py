@@ -1,7 +1,7 @@
-"""Dense networks on a CPU without Python in their steps: what numba makes of them.
+"""Dense networks on a CPU with steps compiled by numba.
 
 torch's operations are called from Python, by one thread at a time, and its Adam divides twice where
-once will do.
+one division is enough.
 """
 
 from __future__ import annotations
@@ -15,80 +15,93 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from srfca.data.clients import Samples
-from srfca.federation.base import Tick, Work
-from srfca.federation.block import Job
-from srfca.federation.dense import Dense
-from srfca.federation.dense_numba import train
-from srfca.federation.loss import cross_entropy
-from srfca.federation.optimizer import BETAS, Kept, moment_names
+from srfca.data.client_data import Samples
+from srfca.engine.backends.dense import DenseNetwork
+from srfca.engine.backends.numba_kernels import train
+from srfca.engine.loss import cross_entropy
+from srfca.engine.optimizer import BETAS, OptimizerState, moment_names
+from srfca.engine.step import Block, Trainable
+from srfca.federation.local_training import LocalTraining
+from srfca.models.rows import Layout
+from srfca.progress import Callback
 
-_AT_ONCE = 2**31
-"""Products of a call, at the most: a tenth of a second, then progress is told."""
-_ALIGNED = 16
-"""Numbers of a cache line: where buffers begin elsewhere, Adam takes three times as long."""
+_PER_CALL = 2**31
+"""Multiplications of one compiled call: a tenth of a second between progress reports."""
+_ALIGNMENT = 16
+"""Numbers per cache line: Adam takes three times as long on unaligned buffers."""
 
 
-class Chain:
-    """Trains clients of a dense network one after another, in buffers that are used again."""
+class NumbaTrainer:
+    """Trains clients of a dense network one after another, in buffers that are reused."""
 
-    def __init__(self, network: Dense, samples: Samples) -> None:
+    def __init__(self, network: DenseNetwork, samples: Samples) -> None:
         self._x, y = samples.x.flatten(1), samples.y
         self._y = y if network.loss is cross_entropy else y.reshape(len(y), -1).to(self._x)
-        self._layers = _layers(network)
+        self._layers, self._layout = _layers(network), network.layout
         self._length = network.layout.length
-        self._state = self._x.new_empty(4, -(-self._length // _ALIGNED) * _ALIGNED)
-        self._room: list[Tensor] = []
+        self._state = self._x.new_empty(4, -(-self._length // _ALIGNMENT) * _ALIGNMENT)
+        self._batch_buffers: list[Tensor] = []
 
     @torch.no_grad()
-    def train(self, job: Job, work: Work, tick: Tick) -> Kept | None:
-        """Train the clients of a job, from start to end."""
-        steps, count, width = job.plan.index.shape
-        self._make_room(width)
-        names, before = moment_names(work), 0 if job.kept is None else job.kept.steps
+    def train(
+        self, block: Block, local: LocalTraining, trainable: Trainable, report: Callback
+    ) -> OptimizerState | None:
+        """Train the clients of a block through all of their steps."""
+        steps, count, width = block.plan.index.shape
+        self._allocate(width)
+        names, before = moment_names(local), 0 if block.state is None else block.state.steps
         step = width * self._length
-        spans = list(_spans(steps, _AT_ONCE // step))
-        stored = count if work.keep_state or len(spans) > 1 else 0
-        moments = job.rows.new_zeros(stored, len(names), self._length)
-        if job.kept is not None:
+        spans = list(_spans(steps, _PER_CALL // step))
+        stored = count if local.keep_state or len(spans) > 1 else 0
+        moments = block.rows.new_zeros(stored, len(names), self._length)
+        if block.state is not None:
             for kind, name in enumerate(names):
-                moments[:, kind] = job.kept.moments[name]
-        rates, roots = _rates(job.plan.rates, work, before, self._x)
-        adam, clip = work.optimizer == "adam", work.clip or 0
-        rule = self._x.new_tensor([adam, work.momentum, work.weight_decay, work.prox, clip])
-        fixed = self._x, self._y, rule, self._layers, self._state, *self._room
-        for some in _spans(count, _AT_ONCE // (step * steps)):
-            rows = job.rows[some]
-            anchors = job.anchors[some] if work.prox else rows
+                moments[:, kind] = block.state.moments[name]
+        rates, roots = _rates(block.plan.rates, local, before, self._x)
+        adam, clip = local.optimizer == "adam", local.clip or 0
+        rule = self._x.new_tensor([adam, local.momentum, local.weight_decay, local.mu, clip])
+        ranges = trainable_ranges(self._layout, trainable)
+        fixed = (
+            self._x, self._y, rule, ranges, self._layers, self._state, *self._batch_buffers,
+        )  # fmt: skip
+        no_corrections = self._x.new_empty(0, self._length)
+        for part in _spans(count, _PER_CALL // (step * steps)):
+            rows = block.rows[part]
+            anchors = block.anchors[part] if local.mu else rows
+            corrections = (
+                no_corrections if block.corrections is None else block.corrections[part]
+            )
             for span in spans:
-                starts = job.starts[some] if span is spans[0] else rows
-                planned = job.plan.index[span, some], job.plan.weights[span, some]
-                given = starts, anchors, *planned, rates[span], roots[span], *fixed
-                inputs = (t.contiguous().numpy() for t in given)
-                train(rows.numpy(), moments[some].numpy(), *inputs)
-                tick((some.stop - some.start) * (span.stop - span.start))
-        if not work.keep_state:
+                starts = block.starts[part] if span is spans[0] else rows
+                planned = block.plan.index[span, part], block.plan.weights[span, part]
+                arguments = (
+                    starts, anchors, corrections, *planned, rates[span], roots[span], *fixed,
+                )  # fmt: skip
+                inputs = (t.contiguous().numpy() for t in arguments)
+                train(rows.numpy(), moments[part].numpy(), *inputs)
+                report((part.stop - part.start) * (span.stop - span.start))
+        if not local.keep_state:
             return None
-        return Kept(before + steps, dict(zip(names, moments.unbind(1), strict=True)))
+        return OptimizerState(before + steps, dict(zip(names, moments.unbind(1), strict=True)))
 
-    def _make_room(self, width: int) -> None:
-        """Buffers for batches of so many samples, and for what the layers make of them."""
-        if not self._room or width != len(self._room[0]):
+    def _allocate(self, width: int) -> None:
+        """Allocate buffers for batches of this size and for the outputs of the layers."""
+        if not self._batch_buffers or width != len(self._batch_buffers[0]):
             out = int(self._layers[:, 1].sum())
             shapes = (width, self._x.shape[1]), (out * width,), (out * width,)
-            self._room = [self._x.new_empty(shape) for shape in shapes]
+            self._batch_buffers = [self._x.new_empty(shape) for shape in shapes]
 
 
 def _spans(count: int, size: int) -> Iterator[slice]:
-    """``range(count)`` in parts of ``size``, or of one."""
+    """Cut ``range(count)`` into slices of ``size``, or of one."""
     size = max(1, size)
-    return (slice(at, min(at + size, count)) for at in range(0, count, size))
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
-class _OneThread:
-    """BLAS does not split a product among further threads while anybody is inside.
+class _SingleThreadedBLAS:
+    """Context in which BLAS uses one thread.
 
-    Its number of threads is the whole process's: the first sets it, and the last sets it back.
+    The number of threads is global to the process: the first to enter sets it, the last restores it.
     """
 
     def __init__(self) -> None:
@@ -108,7 +121,7 @@ class _OneThread:
                 self._limits.close()
 
 
-products_by_one_thread = _OneThread()
+single_threaded_blas = _SingleThreadedBLAS()
 
 
 @cache
@@ -116,25 +129,40 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _layers(network: Dense) -> Tensor:
-    """``[layers, 6]``: in, out, where weights, bias (or -1) and outputs begin, whether ReLU."""
-    begins, at = {}, 0
+def trainable_ranges(layout: Layout, trainable: Trainable) -> Tensor:
+    """Return the coordinates that train as ranges ``[r, 2]``."""
+    if trainable is None:
+        return torch.tensor([[0, layout.length]])
+    ranges, start = [], 0
+    for name, shape in layout.shapes.items():
+        stop = start + shape.numel()
+        if name in trainable:
+            ranges.append([start, stop])
+        start = stop
+    return torch.tensor(ranges)
+
+
+def _layers(network: DenseNetwork) -> Tensor:
+    """Describe each layer: in, out, offsets of weights, bias (or -1) and outputs, ReLU or not."""
+    offsets, start = {}, 0
     for name, shape in network.layout.shapes.items():
-        begins[name] = at
-        at += shape.numel()
+        offsets[name] = start
+        start += shape.numel()
     rows, outputs = [], 0
     for layer in network.layers:
         out, into = network.layout.shapes[layer.weight]
-        bias = -1 if layer.bias is None else begins[layer.bias]
+        bias = -1 if layer.bias is None else offsets[layer.bias]
         relu = layer.activation is nn.ReLU
-        rows.append([into, out, begins[layer.weight], bias, outputs, relu])
+        rows.append([into, out, offsets[layer.weight], bias, outputs, relu])
         outputs += out
     return torch.tensor(rows, dtype=torch.int64)
 
 
-def _rates(rates: Tensor, work: Work, before: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """``[steps]`` what a step is multiplied by, and what the root of Adam's second moment is."""
-    if work.optimizer != "adam":
+def _rates(
+    rates: Tensor, local: LocalTraining, before: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return factors ``[steps]`` of the step and of the root of Adam's second moment."""
+    if local.optimizer != "adam":
         return rates.to(like), torch.ones_like(rates).to(like)
     done = torch.arange(before + 1, before + 1 + len(rates), dtype=rates.dtype)
     first, second = (1 - beta**done for beta in BETAS)

@@ -1,7 +1,7 @@
-"""The training of a client with a dense network as one call, compiled. Needs numba.
+"""Training of clients with a dense network in one compiled call. Needs numba.
 
-A thread goes through all layers and steps of a client alone; the products are those of scipy's
-BLAS. What a layer puts out is ``[out, b]``: for BLAS the faster way round.
+One thread takes a client through all of its steps, with the matrix products of scipy's BLAS. The
+output of a layer is ``[out, b]``, the faster layout for BLAS.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numba
 import numpy as np
-import scipy.linalg.blas  # noqa: F401 - numba takes its products from there
+import scipy.linalg.blas  # noqa: F401 - numba calls it for products
 
-from srfca.federation.optimizer import BETAS, EPSILON
+from srfca.engine.optimizer import BETAS, EPSILON
 
 _compiled: Any = partial(
     numba.njit, cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}
@@ -22,12 +22,13 @@ _compiled: Any = partial(
 
 @_compiled
 def train(
-    rows, moments, starts, anchors, index, weights, rates, roots,
-    x, y, rule, layers, state, batch, outputs, slopes,
+    rows, moments, starts, anchors, corrections, index, weights, rates, roots,
+    x, y, rule, ranges, layers, state, batch, outputs, gradients,
 ):  # fmt: skip
-    """Clients go from ``starts`` ``[c, P]`` to ``rows``, and on with their moments ``[c, k, P]``.
+    """Train clients from ``starts`` ``[c, P]`` to ``rows``, with their moments ``[c, k, P]``.
 
-    Moments ``[0, k, P]`` begin at zero and are forgotten. From ``state`` on all are buffers.
+    Moments ``[0, k, P]`` start at zero and are dropped. ``corrections`` are ``[c, P]`` or ``[0, P]``.
+    Coordinates in ``ranges`` ``[r, 2]`` train. The last arguments, from ``state`` on, are buffers.
     """
     length, stored = rows.shape[1], len(moments) > 0
     row, gradient, first, second = state[0, :length], state[1, :length], state[2], state[3]
@@ -42,9 +43,18 @@ def train(
             for sample in range(len(batch)):
                 _copy(x[index[step, client, sample]], batch[sample])
             _forward(row, layers, batch, outputs)
-            _slope(layers, outputs, y, index[step, client], weights[step, client], slopes)
-            _backward(row, layers, batch, outputs, slopes, gradient)
-            _move(row, anchors[client], gradient, first, second, rates[step], roots[step], rule)
+            _loss_gradient(layers, outputs, y, index[step, client], weights[step, client], gradients)
+            _backward(row, layers, batch, outputs, gradients, gradient)
+            if len(corrections) > 0:
+                for i in range(length):
+                    gradient[i] += corrections[client, i]
+            _penalize(row, anchors[client], gradient, rule, ranges)
+            for part in range(len(ranges)):
+                begin, end = ranges[part]
+                _move(
+                    row[begin:end], gradient[begin:end], first[begin:end], second[begin:end],
+                    rates[step], roots[step], rule,
+                )  # fmt: skip
         _copy(row, rows[client])
         for kind in range(moments.shape[1]):
             if stored:
@@ -52,9 +62,9 @@ def train(
 
 
 @_compiled
-def _copy(numbers, to):
-    for i in range(len(numbers)):
-        to[i] = numbers[i]
+def _copy(source, target):
+    for i in range(len(source)):
+        target[i] = source[i]
 
 
 @_compiled
@@ -67,13 +77,13 @@ def _forward(row, layers, batch, outputs):
     b = len(batch)
     for place in range(len(layers)):
         into, out, at, bias, begin, relu = layers[place]
-        weight, found = _part(row, at, out, into), _part(outputs, begin * b, out, b)
+        weight, output = _part(row, at, out, into), _part(outputs, begin * b, out, b)
         if place == 0:
-            np.dot(weight, batch.T, found)
+            np.dot(weight, batch.T, output)
         else:
-            np.dot(weight, _part(outputs, (begin - into) * b, into, b), found)
+            np.dot(weight, _part(outputs, (begin - into) * b, into, b), output)
         for unit in range(out):
-            line = found[unit]
+            line = output[unit]
             if bias >= 0:
                 line += row[bias + unit]
             if relu:
@@ -83,38 +93,38 @@ def _forward(row, layers, batch, outputs):
 
 
 @_compiled
-def _slope(layers, outputs, y, index, weights, slopes):
-    """The slope of the weighted losses behind the last layer; classes are ``[n]``."""
+def _loss_gradient(layers, outputs, y, index, weights, gradients):
+    """Compute the gradient of the weighted losses by the outputs; targets ``[n]`` are classes."""
     _, out, _, _, begin, _ = layers[-1]
     b = len(weights)
-    found, slope = _part(outputs, begin * b, out, b), _part(slopes, begin * b, out, b)
+    output, slope = _part(outputs, begin * b, out, b), _part(gradients, begin * b, out, b)
     for sample in range(b):
         if y.ndim == 1:
-            largest, total = found[0, sample], slopes.dtype.type(0)
+            largest, total = output[0, sample], gradients.dtype.type(0)
             for unit in range(1, out):
-                largest = max(largest, found[unit, sample])
+                largest = max(largest, output[unit, sample])
             for unit in range(out):
-                slope[unit, sample] = np.exp(found[unit, sample] - largest)
+                slope[unit, sample] = np.exp(output[unit, sample] - largest)
                 total += slope[unit, sample]
             for unit in range(out):
                 slope[unit, sample] *= weights[sample] / total
             slope[y[index[sample]], sample] -= weights[sample]
         else:
             for unit in range(out):
-                error = found[unit, sample] - y[index[sample], unit]
+                error = output[unit, sample] - y[index[sample], unit]
                 slope[unit, sample] = error * weights[sample] * 2 / out
 
 
 @_compiled
-def _backward(row, layers, batch, outputs, slopes, gradient):
+def _backward(row, layers, batch, outputs, gradients, gradient):
     b = len(batch)
     for place in range(len(layers) - 1, -1, -1):
         into, out, at, bias, begin, relu = layers[place]
-        found, slope = _part(outputs, begin * b, out, b), _part(slopes, begin * b, out, b)
+        output, slope = _part(outputs, begin * b, out, b), _part(gradients, begin * b, out, b)
         for unit in range(out):
             if relu:
                 for sample in range(b):
-                    if found[unit, sample] <= 0:
+                    if output[unit, sample] <= 0:
                         slope[unit, sample] = 0
             if bias >= 0:
                 gradient[bias + unit] = slope[unit].sum()
@@ -122,23 +132,33 @@ def _backward(row, layers, batch, outputs, slopes, gradient):
             np.dot(slope, batch, _part(gradient, at, out, into))
         else:
             before = (begin - into) * b
-            found = _part(outputs, before, into, b)
-            np.dot(slope, found.T, _part(gradient, at, out, into))
-            np.dot(_part(row, at, out, into).T, slope, _part(slopes, before, into, b))
+            inputs = _part(outputs, before, into, b)
+            np.dot(slope, inputs.T, _part(gradient, at, out, into))
+            np.dot(_part(row, at, out, into).T, slope, _part(gradients, before, into, b))
 
 
 @_compiled
-def _move(row, anchor, gradient, first, second, rate, root, rule):
-    """A step of Adam, or of SGD with or without momentum, as torch does it."""
-    adam, momentum, decay, prox, clip = rule
-    if prox > 0:
+def _penalize(row, anchor, gradient, rule, ranges):
+    """Add the proximal term, and clip the gradient of the coordinates that train."""
+    _, _, _, mu, clip = rule
+    if mu > 0:
         for i in range(len(row)):
-            gradient[i] += prox * (row[i] - anchor[i])
+            gradient[i] += mu * (row[i] - anchor[i])
     if clip > 0:
-        norm = np.sqrt(np.dot(gradient, gradient)) + row.dtype.type(1e-6)
+        square = row.dtype.type(0)
+        for part in range(len(ranges)):
+            begin, end = ranges[part]
+            square += np.dot(gradient[begin:end], gradient[begin:end])
+        norm = np.sqrt(square) + row.dtype.type(1e-6)
         if norm > clip:
             for i in range(len(row)):
                 gradient[i] *= clip / norm
+
+
+@_compiled
+def _move(row, gradient, first, second, rate, root, rule):
+    """Take a step of Adam, or of SGD with or without momentum, like torch."""
+    adam, momentum, decay, _, _ = rule
     if adam > 0:
         left, right = row.dtype.type(1 - BETAS[0]), row.dtype.type(1 - BETAS[1])
         keep, epsilon = row.dtype.type(BETAS[1]), row.dtype.type(EPSILON)

@@ -1,51 +1,56 @@
-"""What a federation is asked to do, counted: local steps, models that travel, evaluations."""
+"""Counting: what a run costs the clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.federation.base import (
-    Federation,
-    Focus,
-    Mixture,
-    Sample,
+from srfca.federation.algorithms import Descent
+from srfca.federation.middleware.base import Middleware
+from srfca.federation.mixture import Mixture
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import Clients, Replies, T, Traffic
+from srfca.federation.requests import (
+    Gradients,
+    Losses,
+    Request,
+    Round,
     Scores,
-    Split,
-    Tick,
-    Work,
-    silent,
+    Shares,
+    Subspaces,
+    Train,
 )
-from srfca.federation.wrapped import Wrapped
-from srfca.random import Key, bits
+from srfca.random import bits
 
 _REMEMBERED = 32
-"""Models that a client still has of those it last received or trained."""
+"""Models that a client keeps of those it last received or trained."""
 _SAMPLED = 4096
-"""Coordinates by which models are told apart."""
+"""Coordinates that a model's fingerprint is computed from."""
+
+Fingerprints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What something has cost the clients, all of them together."""
+    """What a run, or a stage of it, costs all clients together."""
 
     local_steps: int = 0
-    """Optimiser steps, or whole gradients, that clients were asked for."""
+    """Optimizer steps, or full gradients."""
     models_down: int = 0
-    """Models sent to clients; not those that a client has already."""
+    """Models sent to clients, without those that a client has already."""
     models_up: int = 0
     """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
-    """Of models, gradients and subspaces."""
+    """Bytes of models, gradients and subspaces."""
     evaluations: int = 0
-    """How often a model was evaluated on one client's data, or on a sample of them."""
+    """Evaluations of a model on one client's data, or on a sample of it."""
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -54,17 +59,32 @@ class Budget:
         return Budget(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-class Counted(Wrapped):
-    """A federation that counts what it is asked for.
+@dataclass(frozen=True)
+class MissingReply:
+    """A client that was asked and did not reply."""
 
-    Figures that travel beside models (losses, counts) are not counted. A client is not sent a model
+    client: str
+    request: str
+    reason: str
+
+
+class Counting(Middleware):
+    """Count what requests cost the clients.
+
+    Numbers that travel beside models (losses, counts) are not counted. A client is not sent a model
     that it has: one of the last 32 that it received or trained.
 
-    >>> from srfca import Simulation, data, models
-    >>> fed = Counted(Simulation(data.rotated_digits(clients=4), models.linear(64, 10)))
-    >>> w0 = fed.initial(0).unsqueeze(0)
-    >>> losses = fed.losses(w0, range(4))
-    >>> rows = fed.fit(w0.expand(4, -1), range(4), Work(steps=5), Key(0, "demo"))
+    Attributes:
+        spent: The budget so far.
+        traffic: What went over a network so far.
+        missing: The replies that did not come.
+
+    >>> from srfca import LocalTraining, Simulation, data, models
+    >>> from srfca.random import Key
+    >>> fed = Counting(Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10)))
+    >>> w0 = fed.initial_model(0).unsqueeze(0)
+    >>> losses = fed.ask(Losses(range(4), w0))
+    >>> rows = fed.ask(Train(range(4), w0.expand(4, -1), LocalTraining(steps=5), Key(0, "demo")))
     >>> fed.spent
     Budget(local_steps=20, models_down=4, models_up=4, bytes_down=10400, bytes_up=10400, \
 evaluations=4)
@@ -73,149 +93,147 @@ evaluations=4)
     def __init__(self, federation: Federation) -> None:
         super().__init__(federation)
         self.spent = Budget()
-        self._private = False
-        count = len(federation.clients)
+        self.traffic = Traffic()
+        self.missing: list[MissingReply] = []
+        count = len(federation.client_ids)
         self._has = np.zeros((count, _REMEMBERED), dtype=np.int64)
         self._next = np.zeros(count, dtype=np.int64)
 
-    @contextmanager
-    def private(self) -> Iterator[None]:
-        """What is trained meanwhile stays with the clients."""
-        before, self._private = self._private, True
-        try:
-            yield
-        finally:
-            self._private = before
+    @property
+    def answers_rounds(self) -> bool:
+        """As the federation inside."""
+        return self.federation.answers_rounds
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Pass a request on, and count it."""
+        replies = self.federation.ask(request)
+        self._count(request, replies)
+        self.note_missing(request, replies)
+        return replies
+
+    def note_missing(self, request: Request[T], replies: Replies[T]) -> None:
+        """Note traffic and missing replies, also of a request that is not counted."""
+        self.traffic += replies.traffic
+        self.missing += [
+            MissingReply(self.client_ids[client], request.name, reason)
+            for client, reason in replies.missing.items()
+        ]
 
     def state(self) -> dict[str, Tensor]:
-        """What has been counted, and what the clients have, so that counting can go on later."""
-        spent = torch.tensor(astuple(self.spent))
-        return {"spent": spent, "has": torch.tensor(self._has), "next": torch.tensor(self._next)}
+        """Return what has been counted, and what the clients have, so that a run can resume."""
+        missing = json.dumps([asdict(reply) for reply in self.missing]).encode()
+        return {
+            "spent": torch.tensor(astuple(self.spent)),
+            "has": torch.tensor(self._has),
+            "next": torch.tensor(self._next),
+            "missing": torch.tensor(list(missing), dtype=torch.uint8),
+        }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a ``state``."""
+        """Continue from a ``state``."""
         self.spent = Budget(*state["spent"].tolist())
         self._has, self._next = (state[name].numpy().copy() for name in ("has", "next"))
+        replies = json.loads(bytes(state["missing"].tolist()))
+        self.missing = [MissingReply(**reply) for reply in replies]
 
-    def fit(
-        self,
-        starts: Tensor,
-        clients: Sequence[int],
-        work: Work,
-        key: Key,
-        tick: Tick = silent,
-        anchors: Tensor | None = None,
-        focus: Focus | None = None,
-    ) -> Tensor:
-        """``[c, P]`` each client trains from its row."""
-        rows = self.federation.fit(starts, clients, work, key, tick, anchors, focus)
-        self.spent += Budget(local_steps=len(clients) * len(work.span(key.round)))
-        self._send(starts, clients)
-        if anchors is not None:
-            self._send(anchors, clients)
-        if focus is not None:
-            self._evaluate(focus.mixture.models, np.unique(np.asarray(clients, dtype=np.int64)))
-        self._receive(rows, clients)
-        return rows
+    def _count(self, request: Request[T], replies: Replies[T]) -> None:
+        match request:
+            case Train():
+                assert isinstance(replies.values, Tensor)
+                self._count_training(request, replies.clients, replies.values)
+            case Round():
+                assert isinstance(replies.values, Tensor)
+                self._count_round(request, replies.clients, replies.values)
+            case Gradients():
+                assert isinstance(replies.values, Tensor)
+                self.spent += Budget(local_steps=len(request.clients))
+                self._send(request.models, request.clients)
+                self._receive(replies.values, replies.clients)
+            case Losses(models=models) | Shares(models=models):
+                rows = models.models if isinstance(models, Mixture) else models
+                self._evaluate(rows, request.clients)
+            case Scores(models=Mixture(models=rows)):
+                self._evaluate(rows, request.clients)
+            case Scores(models=Tensor() as rows):
+                self._send(rows, request.clients)
+                self.spent += Budget(evaluations=len(request.clients))
+            case Subspaces():
+                assert isinstance(replies.values, Tensor)
+                size = replies.values.numel() * replies.values.element_size()
+                self.spent += Budget(bytes_up=size)
 
-    def gradients(self, at: Tensor, clients: Sequence[int]) -> Tensor:
-        """``[c, P]`` each client's gradient at its row."""
-        rows = self.federation.gradients(at, clients)
-        self.spent += Budget(local_steps=len(clients))
-        self._send(at, clients)
-        self._receive(rows, clients)
-        return rows
+    def _count_training(self, request: Train, answered: Clients, rows: Tensor) -> None:
+        starts, sent = request.starts, request.sent
+        self.spent += Budget(local_steps=len(request.clients) * request.steps)
+        self._send(starts if sent is None else sent.take(starts), request.clients)
+        for tensor in request.algorithm.tensors().values():
+            self._send(tensor, request.clients)
+        if isinstance(request.algorithm, Descent) and request.algorithm.posterior is not None:
+            mixture = request.algorithm.posterior.mixture
+            self._evaluate(mixture.models, np.unique(request.clients))
+        self._receive(rows, answered, private=request.private)
 
-    def losses(
-        self,
-        models: Tensor,
-        clients: Sequence[int],
-        split: Split = "train",
-        sample: Sample | None = None,
-    ) -> Tensor:
-        """``[k, c]`` mean loss of every model on every client's samples, or on some of them."""
-        self._evaluate(models, np.asarray(clients, dtype=np.int64))
-        return self.federation.losses(models, clients, split, sample)
+    def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
+        """Count a round that the federation answered itself: clients' rows are not seen here."""
+        steps = 1 if request.server_lr is not None else len(request.local.span(request.key.round))
+        starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
+        self.spent += Budget(local_steps=steps * len(request.clients))
+        self._send(starts, request.clients)
+        count = len(answered)
+        self.spent += Budget(models_up=count, bytes_up=count * _row_bytes(models))
 
-    def shares(self, models: Tensor | Mixture, clients: Sequence[int]) -> Tensor:
-        """``[c, k]`` the share of each client's training samples that each model accounts for."""
-        rows = models.models if isinstance(models, Mixture) else models
-        self._evaluate(rows, np.asarray(clients, dtype=np.int64))
-        return self.federation.shares(models, clients)
-
-    def scores(
-        self, models: Tensor | Mixture, clients: Sequence[int], split: Split = "test"
-    ) -> Scores:
-        """Loss and accuracy of each client's own row, or mixture, on its own data."""
-        if isinstance(models, Mixture):
-            self._evaluate(models.models, np.asarray(clients, dtype=np.int64))
-        else:
-            self._send(models, clients)
-            self.spent += Budget(evaluations=len(clients))
-        return self.federation.scores(models, clients, split)
-
-    def subspaces(self, clients: Sequence[int], rank: int) -> Tensor:
-        """``[c, features, rank]`` leading left singular vectors of each client's inputs."""
-        bases = self.federation.subspaces(clients, rank)
-        self.spent += Budget(bytes_up=bases.numel() * bases.element_size())
-        return bases
-
-    def _evaluate(self, models: Tensor, who: NDArray[np.int64]) -> None:
-        """Every client evaluates every model: those that it lacks are sent."""
-        prints, clients = np.unique(_fingerprints(models)), np.unique(who)
-        if len(prints) <= len(clients):
-            lacking = np.array([~(self._has[clients] == one).any(1) for one in prints])
+    def _evaluate(self, models: Tensor, clients: Clients) -> None:
+        """Let every client evaluate every model; models that a client lacks are sent."""
+        prints, distinct = np.unique(_fingerprints(models)), np.unique(clients)
+        if len(prints) <= len(distinct):
+            lacking = np.array([~(self._has[distinct] == one).any(1) for one in prints])
             for one, lacks in zip(prints, lacking, strict=True):
-                self._remember(clients[lacks], np.full(int(lacks.sum()), one))
+                self._remember(distinct[lacks], np.full(int(lacks.sum()), one))
         else:
-            lacking = np.array([~np.isin(prints, self._has[client]) for client in clients])
-            for client, lacks in zip(clients, lacking, strict=True):
+            lacking = np.array([~np.isin(prints, self._has[client]) for client in distinct])
+            for client, lacks in zip(distinct, lacking, strict=True):
                 last = prints[lacks][-_REMEMBERED:]
                 self._remember(np.full(len(last), client), last)
         sent = int(lacking.sum())
         self.spent += Budget(
             models_down=sent,
-            bytes_down=sent * _size(models),
-            evaluations=len(models) * len(who),
+            bytes_down=sent * _row_bytes(models),
+            evaluations=len(models) * len(clients),
         )
 
-    def _send(self, rows: Tensor, clients: Sequence[int]) -> None:
-        """Each client is sent its row."""
-        self._deliver(np.asarray(clients, dtype=np.int64), _fingerprints(rows), _size(rows))
-
-    def _receive(self, rows: Tensor, clients: Sequence[int]) -> None:
-        """Each client sends its row, unless it is private, or does not answer."""
-        self._remember(np.asarray(clients, dtype=np.int64), _fingerprints(rows))
-        if not self._private:
-            count = len(rows)
-            if self.wire.absences:
-                count -= int(rows.isnan().all(1).sum())
-            self.spent += Budget(models_up=count, bytes_up=count * _size(rows))
-
-    def _deliver(self, who: NDArray[np.int64], prints: NDArray[np.int64], size: int) -> None:
-        """Client ``who[i]`` is sent the model ``prints[i]`` unless it has it."""
-        who, prints = np.unique(np.stack([who, prints]), axis=1)
-        new = ~(self._has[who] == prints[:, None]).any(1)
+    def _send(self, rows: Tensor, clients: Clients) -> None:
+        """Send each client its row, unless the client has it."""
+        pairs = np.stack([clients, _fingerprints(rows)])
+        receivers, prints = np.unique(pairs, axis=1)
+        new = ~(self._has[receivers] == prints[:, None]).any(1)
         count = int(new.sum())
-        self.spent += Budget(models_down=count, bytes_down=count * size)
-        self._remember(who[new], prints[new])
+        self.spent += Budget(models_down=count, bytes_down=count * _row_bytes(rows))
+        self._remember(receivers[new], prints[new])
 
-    def _remember(self, who: NDArray[np.int64], prints: NDArray[np.int64]) -> None:
-        order = np.argsort(who, kind="stable")
-        who, prints = who[order], prints[order]
-        first = np.searchsorted(who, who)
-        place = self._next[who] + np.arange(len(who)) - first
-        self._has[who, place % _REMEMBERED] = prints
-        np.maximum.at(self._next, who, place + 1)
+    def _receive(self, rows: Tensor, clients: Clients, private: bool = False) -> None:
+        """Receive a row from each client; private rows are not counted."""
+        self._remember(clients, _fingerprints(rows))
+        if not private:
+            count = len(rows)
+            self.spent += Budget(models_up=count, bytes_up=count * _row_bytes(rows))
+
+    def _remember(self, clients: Clients, prints: Fingerprints) -> None:
+        order = np.argsort(clients, kind="stable")
+        clients, prints = clients[order], prints[order]
+        first = np.searchsorted(clients, clients)
+        place = self._next[clients] + np.arange(len(clients)) - first
+        self._has[clients, place % _REMEMBERED] = prints
+        np.maximum.at(self._next, clients, place + 1)
 
 
-def _size(rows: Tensor) -> int:
-    """Bytes of one row."""
+def _row_bytes(rows: Tensor) -> int:
     return rows.shape[1] * rows.element_size()
 
 
-def _fingerprints(rows: Tensor) -> NDArray[np.int64]:
-    """A number for each row ``[c, P]`` that tells it from others, and from 0, no row: ``[c]``."""
+def _fingerprints(rows: Tensor) -> Fingerprints:
+    """Return a number for each row ``[c, P]`` that identifies it, and is never 0: ``[c]``."""
+    if rows.shape[1] == 0:
+        return np.ones(len(rows), dtype=np.int64)
     stride = -(-rows.shape[1] // _SAMPLED)
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
     sample = rows.detach()[:, ::stride].contiguous().view(integer).long()

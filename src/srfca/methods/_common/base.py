@@ -5,68 +5,94 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca._version import __version__
 from srfca.clustering.partition import Partition
 from srfca.errors import require
-from srfca.federation.base import Federation, Mixture, Work
-from srfca.federation.journal import Journal
-from srfca.methods.personalise import personalise
-from srfca.methods.result import Result, in_reach, models_of_clients, reach
-from srfca.methods.run import Monitor, Run
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.middleware.journal import Journal
+from srfca.federation.mixture import Mixture
+from srfca.federation.protocol import Federation
+from srfca.federation.requests import Losses, Personal
+from srfca.methods._common.finetune import fine_tune
+from srfca.methods._common.result import Result, loss_limits, models_of_clients, within_limits
+from srfca.methods._common.run import Monitor, Run
+from srfca.parameters import check_parameters, constrained
+
+Family = Literal["SR-FCA", "baseline", "clustering", "personalization"]
+FAMILIES: tuple[Family, ...] = ("SR-FCA", "baseline", "clustering", "personalization")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer:
-    """What a method found: client i has ``models[labels[i]]``, one of its own, or a mixture."""
+    """What a method computes: a cluster's model, an individual model or a mixture for each client.
 
-    labels: np.ndarray
-    """``[m]``"""
+    Args:
+        labels: ``[m]`` the cluster of each client.
+        models: ``[k, P]`` the clusters' models.
+        individual_models: ``[m, P]``, if each client has a model.
+        mixture_weights: ``[m, k]``, if each client predicts with a mixture of the models.
+        personal: Coordinates that each client keeps to itself.
+    """
+
+    labels: NDArray[np.int64]
     models: Tensor
-    """``[k, P]``"""
-    own: Tensor | None = None
-    """``[m, P]`` the clients' own models, where a method gives each client one."""
-    mixture: Tensor | None = None
-    """``[m, k]`` how much of each model is in a client's mixture, where clients have mixtures."""
+    individual_models: Tensor | None = None
+    mixture_weights: Tensor | None = None
+    personal: Personal | None = None
 
     @classmethod
-    def of(cls, labels: np.ndarray, models: Tensor, own: Tensor | None = None) -> Answer:
-        """The same with clusters in the order of their first client, and without empty ones."""
+    def canonical(
+        cls,
+        labels: NDArray[np.int64],
+        models: Tensor,
+        individual_models: Tensor | None = None,
+    ) -> Answer:
+        """Return an answer with clusters in the order of their first client, without empty ones."""
         partition = Partition(labels)
-        return cls(partition.labels, models[_used(labels, partition)], own)
+        return cls(partition.labels, models[_first_labels(labels, partition)], individual_models)
 
     @classmethod
     def mixed(cls, mixture: Mixture) -> Answer:
-        """Every client with its mixture, labelled by the model that it has most of.
+        """Return an answer of mixtures; a client's label is its model of largest weight.
 
-        Models are in the order of the first client that has most of them; those that nobody has
-        most of come last.
+        Models are in the order of the first client that has this label; models that are no label
+        come last.
         """
         labels = mixture.weights.argmax(1).cpu().numpy()
         partition = Partition(labels)
-        order = _used(labels, partition)
+        order = _first_labels(labels, partition)
         order += sorted(set(range(len(mixture.models))) - set(order))
-        return cls(partition.labels, mixture.models[order], mixture=mixture.weights[:, order])
+        weights = mixture.weights[:, order]
+        return cls(partition.labels, mixture.models[order], mixture_weights=weights)
 
     @property
     def client_models(self) -> Tensor:
-        """``[m, P]`` the model of each client: of a mixture, the one that it has most of."""
-        if self.own is not None:
-            return self.own
+        """``[m, P]`` the model of each client: of a mixture, that of largest weight."""
+        if self.individual_models is not None:
+            return self.individual_models
         return models_of_clients(self.models, self.labels)
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The clients' mixtures, if they predict with mixtures."""
+        if self.mixture_weights is None:
+            return None
+        return Mixture(self.models, self.mixture_weights)
 
     @property
     def predictors(self) -> Tensor | Mixture:
         """What clients predict with: their models, or their mixtures."""
-        return self.client_models if self.mixture is None else Mixture(self.models, self.mixture)
+        return self.mixture or self.client_models
 
 
-def _used(labels: np.ndarray, partition: Partition) -> list[int]:
-    """The labels in the order of their first client."""
+def _first_labels(labels: NDArray[np.int64], partition: Partition) -> list[int]:
+    """Return the labels in the order of their first client."""
     return [int(labels[members[0]]) for members in partition]
 
 
@@ -74,45 +100,51 @@ def _used(labels: np.ndarray, partition: Partition) -> list[int]:
 class Method(ABC):
     """A method: parameters, and ``solve``, which says what the server does.
 
+    Subclasses are frozen dataclasses. They declare ``key``, ``name`` and ``paper``, and the range of
+    each parameter with ``constrained``; parameters whose type is a ``Literal`` are checked too.
+
     Args:
-        personal_steps: If not 0, each client fine-tunes its model at the end, by at most so many
-            steps; its validation data decide how many, or none.
-        personal_lr: The rate of that; None is the one of ``work``.
-        work: How clients train.
+        fine_tune_steps: If not 0, each client fine-tunes its model at the end by at most this many
+            steps; its held-out data decide how many, or none.
+        fine_tune_lr: Learning rate of fine-tuning; None is that of ``local``.
+        local: How clients train.
     """
 
+    key: ClassVar[str]
+    """Its name on the command line."""
     name: ClassVar[str]
-    """For people to read."""
+    """Its name in tables."""
+    paper: ClassVar[str]
+    """The paper that it implements."""
+    family: ClassVar[Family] = "clustering"
     clustered: ClassVar[bool] = True
-    """Whether the labels are an answer, rather than a premise."""
+    """Whether it finds clusters."""
+    needs_k: ClassVar[bool] = False
+    """Whether it must be given the number of clusters."""
+    needs_truth: ClassVar[bool] = False
+    """Whether it must be given the true clusters."""
 
-    personal_steps: int = 0
-    personal_lr: float | None = None
-    work: Work = field(default_factory=Work)
+    fine_tune_steps: int = constrained(0, at_least=0)
+    fine_tune_lr: float | None = constrained(None, more_than=0)
+    local: LocalTraining = field(default_factory=LocalTraining)
 
     def __post_init__(self) -> None:
-        require(
-            self.personal_steps >= 0,
-            f"personal_steps must not be negative, but is {self.personal_steps}",
-        )
-        require(
-            self.personal_lr is None or self.personal_lr > 0,
-            f"personal_lr must be positive, not {self.personal_lr}",
-        )
+        check_parameters(self)
 
     @property
     def trainings(self) -> float:
-        """How many times the steps of ``work`` a client trains for, over the whole method.
+        """How many whole trainings (``local.steps``) a client does on average.
 
-        It is a mean, where not all take part in every round. Not what a few clients do besides, to
-        make a start, say: the budget counts that too.
+        What a few clients do besides, to make a start, is not included; the budget counts it.
         """
         return float(getattr(self, "participation", 1.0))
 
     @property
-    def personal(self) -> Work:
-        """How clients train models of their own."""
-        return self.work if self.personal_lr is None else replace(self.work, lr=self.personal_lr)
+    def fine_tuning(self) -> LocalTraining:
+        """How clients fine-tune."""
+        if self.fine_tune_lr is None:
+            return self.local
+        return replace(self.local, lr=self.fine_tune_lr)
 
     @abstractmethod
     def solve(self, run: Run) -> Answer:
@@ -125,80 +157,99 @@ class Method(ABC):
         monitor: Monitor | None = None,
         journal: str | Path | None = None,
     ) -> Result:
-        """Find a model for every client of a federation; the seed decides every draw.
+        """Find a model for every client of a federation.
 
-        With a ``journal``, a folder, a run that was killed goes on where it was when it is started
-        again, and ends with the same models.
+        Args:
+            federation: Who holds the data.
+            seed: Decides every draw.
+            monitor: Follows the stages.
+            journal: A folder. A run that was killed resumes when it is started again with the same
+                folder, and ends with the same models.
+
+        Returns:
+            Labels, models and history.
+
+        Raises:
+            InputError: If the parameters do not fit the federation, or training diverges.
         """
         require(
-            not self.personal_steps or "validation" in federation.splits,
-            "personal_steps needs held-out data, but this federation has no validation split",
+            not self.fine_tune_steps or "validation" in federation.splits,
+            "fine_tune_steps needs held-out data, but this federation has no validation split",
         )
         run = Run(federation, seed, monitor, self._journal(journal, federation, seed))
         answer = self.solve(run)
         limits = None
         if self.clustered:
-            limits = reach(run.federation.federation, answer.models, Partition(answer.labels))
-            answer = place_silent(run, answer, limits)
-        tuned = tuned_steps = None
-        if self.personal_steps:
-            tuned, tuned_steps = personalise(
-                run, answer.labels, answer.client_models, self.personal, self.personal_steps,
-                None if answer.mixture is None else Mixture(answer.models, answer.mixture),
+            limits = loss_limits(run.uncounted, answer.models, Partition(answer.labels))
+            answer = place_missing(run, answer, limits)
+        fine_tuned = fine_tuned_steps = None
+        if self.fine_tune_steps:
+            require(
+                answer.personal is None or answer.individual_models is not None,
+                "fine_tune_steps needs the clients' models at the server, but these keep theirs",
+            )
+            everyone = answer.individual_models is not None or answer.mixture is not None
+            clients = run.everyone if everyone else np.flatnonzero(answer.labels >= 0)
+            fine_tuned, fine_tuned_steps = fine_tune(
+                run, answer.labels, answer.client_models, clients, self.fine_tuning,
+                self.fine_tune_steps, answer.mixture,
             )  # fmt: skip
         return Result(
             method=self.name,
             parameters=self.parameters(),
             seed=seed,
-            clients=tuple(federation.clients),
+            client_ids=tuple(federation.client_ids),
             labels=answer.labels,
             models=answer.models,
-            own=answer.own,
-            mixture=answer.mixture,
-            tuned=tuned,
-            tuned_steps=tuned_steps,
+            individual_models=answer.individual_models,
+            mixture_weights=answer.mixture_weights,
+            fine_tuned_models=fine_tuned,
+            fine_tuned_steps=fine_tuned_steps,
+            personal=answer.personal,
             history=tuple(run.history),
             clustered=self.clustered,
-            reach=limits,
+            loss_limits=limits,
         )
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all parameters, as they are saved with a result."""
+        plain = (str, int, float, tuple, list, type(None))
+        values = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
+        values["local"] = asdict(self.local)
+        return {
+            name: value if name == "local" or isinstance(value, plain) else str(value)
+            for name, value in values.items()
+        }
 
     def _journal(
         self, folder: str | Path | None, federation: Federation, seed: int
     ) -> Journal | None:
         if folder is None:
             return None
-        about = {"srfca": __version__, "method": self.name, "parameters": self.parameters()}
-        of_run = {"seed": seed, "clients": list(federation.clients)}
-        return Journal(folder, {**about, **of_run, "data": federation.fingerprint()})
-
-    def parameters(self) -> dict[str, Any]:
-        """All parameters, as they are saved with a result."""
-        plain = (str, int, float, tuple, list, type(None))
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        values["work"] = asdict(self.work)
-        return {
-            name: value if name == "work" or isinstance(value, plain) else str(value)
-            for name, value in values.items()
+        identity = {
+            "srfca": __version__,
+            "method": self.name,
+            "parameters": self.parameters(),
+            "seed": seed,
+            "client_ids": list(federation.client_ids),
+            "data": federation.fingerprint(),
         }
+        return Journal(folder, identity)
 
 
-def require_share(participation: float) -> None:
-    """Refuse a participation that is no fraction of the clients."""
-    require(0 < participation <= 1, f"participation must be in (0, 1], not {participation}")
-
-
-def place_silent(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
-    """Who did not answer when clusters were made is placed as a newcomer would be."""
-    lost = np.flatnonzero(answer.labels < 0)
-    if len(lost) == 0 or not run.federation.wire.absences:
+def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
+    """Place clients that did not reply when clusters were formed, as if they were newcomers."""
+    unplaced = np.flatnonzero(answer.labels < 0)
+    if len(unplaced) == 0 or not run.federation.missing:
         return answer
     labels = answer.labels.copy()
-    losses = run.federation.losses(answer.models, lost.tolist()).cpu()
-    labels[lost] = in_reach(losses, limits)
-    own = answer.own
-    if own is not None:
-        found, own = lost[labels[lost] >= 0], own.clone()
-        own[found] = answer.models[labels[found]]
-    placed = replace(answer, labels=labels, own=own)
-    run.record("PLACE", Partition(labels), placed.client_models)
-    return placed
+    replies = run.ask(Losses(unplaced, answer.models))
+    labels[replies.clients] = within_limits(replies.values.cpu(), limits)
+    individual_models = answer.individual_models
+    if individual_models is not None:
+        placed = unplaced[labels[unplaced] >= 0]
+        individual_models = individual_models.clone()
+        individual_models[placed] = answer.models[labels[placed]]
+    answer = replace(answer, labels=labels, individual_models=individual_models)
+    run.record("PLACE", Partition(labels), answer.client_models)
+    return answer

@@ -1,4 +1,4 @@
-"""Personalise: each client fine-tunes the model it was given, as long as its own data says so."""
+"""Fine-tuning: each client trains its final model on, as long as its held-out data improve."""
 
 from __future__ import annotations
 
@@ -6,52 +6,73 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.federation.base import Mixture, Work
-from srfca.methods.run import Run
-from srfca.random import Key
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import Clients
+from srfca.federation.requests import Scores, Train
+from srfca.methods._common.run import Run
 
 CHECKS = 10
-"""How often a client looks at its validation data while it fine-tunes."""
+"""How often a client scores its model on held-out data while it fine-tunes."""
 
 
-def personalise(
+def fine_tune(
     run: Run,
-    labels: np.ndarray,
-    given: Tensor,
-    work: Work,
+    labels: NDArray[np.int64],
+    models: Tensor,
+    clients: Clients,
+    local: LocalTraining,
     steps: int,
     mixture: Mixture | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The clients' models, fine-tuned from ``given`` ``[m, P]``: ``[m, P]``, and steps ``[m]``.
+    """Fine-tune the clients' models.
 
-    Each client keeps the model with the least loss on its validation data among those after 0,
-    steps/10, 2 steps/10, ... steps; the fewest steps if there are several. One that has become
-    infinite or NaN is none of them. With a ``mixture`` a client of 0 steps keeps that, and not the
-    row that it would have fine-tuned.
+    Each client keeps the model with the least loss on its held-out data among those after 0,
+    steps/10, 2 steps/10, ... steps; the fewest steps on a tie. A model that is infinite or NaN is
+    not a candidate.
+
+    Args:
+        run: The run.
+        labels: ``[m]`` the clients' clusters, for the history.
+        models: ``[m, P]`` to start from.
+        clients: ``[c]`` those that have a model.
+        local: How clients train.
+        steps: Largest number of steps.
+        mixture: What the clients predict with, if that is not their model; a client of 0 steps
+            keeps it.
+
+    Returns:
+        The models ``[m, P]`` and the steps ``[m]`` of the clients.
     """
-    federation = run.federation
-    every = range(len(federation.clients))
     tuning = replace(
-        work, steps=steps, local_steps=-(-steps // CHECKS), schedule="constant", prox=0.0,
+        local, steps=steps, local_steps=-(-steps // CHECKS), schedule="constant", mu=0.0,
         keep_state=True, resample=False,
     )  # fmt: skip
-    best, rows, taken = given, given, torch.zeros(len(given), dtype=torch.int64)
-    scores = federation.scores(given if mixture is None else mixture, every, "validation")
+    index = torch.as_tensor(clients)
+    rows = models if len(clients) == len(models) else models[index.to(models.device)]
+    predictors = rows if mixture is None else mixture.select(clients)
+    scores = run.ask(Scores(clients, predictors, "validation")).fill(torch.nan)
+    best, best_steps = rows, torch.zeros(len(clients), dtype=torch.int64)
     losses = [float(scores.loss.nanmean())]
-    with run.stage("PERSONALISE", len(every) * steps) as tick, federation.private():
+    with run.stage("FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
-            key = Key(run.seed, "personalise", number)
-            tuned = federation.fit(rows, every, tuning, key, tick)
-            rows = torch.where(torch.isfinite(tuned).all(1, keepdim=True), tuned, rows)
-            now = federation.scores(rows, every, "validation")
-            losses.append(float(now.loss.nanmean()))
-            better = now.loss < scores.loss
-            scores = now.where(better, scores)
-            taken[better] = tuning.span(number).stop
+            key = run.key("personalise", number)
+            trained = run.ask(Train(clients, rows, tuning, key, private=True)).fill(rows)
+            rows = torch.where(torch.isfinite(trained).all(1, keepdim=True), trained, rows)
+            current = run.ask(Scores(clients, rows, "validation")).fill(torch.nan)
+            losses.append(float(current.loss.nanmean()))
+            better = current.loss < scores.loss
+            scores = current.where(better, scores)
+            best_steps[better] = tuning.span(number).stop
             best = torch.where(better.to(rows.device).unsqueeze(1), rows, best)
-    notes = {"steps": taken.tolist(), "losses": losses}
-    run.record("PERSONALISE", Partition(labels), scores, notes=notes)
-    return best, taken
+    all_steps = torch.zeros(len(models), dtype=torch.int64)
+    all_steps[index] = best_steps
+    if len(clients) < len(models):
+        best = models.index_copy(0, index.to(models.device), best)
+    notes = {"steps": all_steps.tolist(), "losses": losses}
+    run.record("FINE_TUNE", Partition(labels), scores, notes=notes)
+    return best, all_steps

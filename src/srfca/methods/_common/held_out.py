@@ -1,87 +1,111 @@
-"""Questions that the clients' held-out data answer."""
+"""Decisions by the clients' held-out data."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
-from srfca.federation.base import Federation
+from srfca.federation.replies import Clients
+from srfca.federation.requests import Losses, Scores
+from srfca.methods._common.run import Run
 
 _PARTNERS = 5
 
 
-def held_out_losses(federation: Federation, models: Tensor) -> NDArray[np.float64]:
-    """``[k, m]`` loss of every model on every client's held-out data."""
-    every = range(len(federation.clients))
-    losses = federation.losses(models, every, "validation").cpu().double().numpy()
-    least = np.nanmin(losses, initial=0.0)
+def held_out_losses(run: Run, models: Tensor) -> NDArray[np.float64]:
+    """Return the loss of every model on every client's held-out data.
+
+    Returns:
+        ``[k, m]``, NaN for clients that did not reply.
+
+    Raises:
+        InputError: If a loss is negative.
+    """
+    replies = run.ask(Losses(run.everyone, models, "validation"))
+    values = replies.fill(replies.values.new_full((run.num_clients, len(models)), torch.nan))
+    losses = np.ascontiguousarray(values.T.cpu().double().numpy())
+    minimum = np.nanmin(losses, initial=0.0)
     require(
-        least >= 0,
-        f"losses must not be negative, but one is {least:.4g}: add a constant to the loss",
+        minimum >= 0,
+        f"losses must not be negative, but one is {minimum:.4g}: add a constant to the loss",
     )
-    return np.asarray(losses)
+    return losses
 
 
 def interchangeable(
     losses: NDArray[np.float64], partition: Partition, level: float = 0.01
 ) -> NDArray[np.bool_]:
-    """Which clusters' models do equally well on each other's clients: ``[k, k]``.
+    """Return which clusters' models do equally well on each other's clients.
 
-    ``losses`` ``[k, m]`` are the models' losses on the clients' held-out data. How much a client's
-    loss would grow with the other cluster's model, averaged over both sides, has mean 0 if the two
-    clusters are parts of one, however good either model is. A one-sided t-test over the clients
-    tells whether it is more than that, at a level for all pairs together; a usual loss that grows
-    2.5 times is more than that, even where few samples make the test blind. Losses of few samples
-    are often close to 0 and sometimes long: what counts is log(usual loss + loss). Clients whose
-    losses are not known, or infinite, do not count; clusters of no others are not joined.
+    The increase of a client's loss with the other cluster's model, averaged over both sides, has
+    mean 0 if the two clusters are parts of one, however good either model is. A one-sided t-test
+    over the clients tells whether it is larger, at a level for all pairs together. A typical loss
+    that grows 2.5 times is larger in any case, even where few samples make the test blind. Losses
+    on few samples are often close to 0 with a long tail, so the test is on log(typical loss +
+    loss).
+
+    Args:
+        losses: ``[k, m]`` of the models on the clients' held-out data. Clients whose losses are
+            unknown (NaN) or infinite do not count; clusters without others are not joined.
+        partition: The clusters.
+        level: Of the test.
+
+    Returns:
+        ``[k, k]``
     """
     from scipy.special import stdtrit
 
     count = partition.num_clusters
     pairs = count * (count - 1) // 2
-    known = np.isfinite(losses)
+    finite = np.isfinite(losses)
     same = np.eye(count, dtype=bool)
     for a in range(count):
         for b in range(a):
             in_a, in_b = (
-                members[known[a, members] & known[b, members]]
+                members[finite[a, members] & finite[b, members]]
                 for members in (partition.members(a), partition.members(b))
             )
             if not len(in_a) or not len(in_b):
                 continue
-            usual = np.concatenate([losses[a, in_a], losses[b, in_b]]).mean()
-            at_a, at_b = np.log(losses[[a, b]] + usual + np.finfo(np.float64).tiny)
-            growth = [at_b[in_a] - at_a[in_a], at_a[in_b] - at_b[in_b]]
+            typical = np.concatenate([losses[a, in_a], losses[b, in_b]]).mean()
+            log_a, log_b = np.log(losses[[a, b]] + typical + np.finfo(np.float64).tiny)
+            growth = [log_b[in_a] - log_a[in_a], log_a[in_b] - log_b[in_b]]
             mean = (growth[0].mean() + growth[1].mean()) / 2
             freedom = len(in_a) + len(in_b) - 2
             limit = 0.0
             if freedom > 0:
-                pooled = sum(((each - each.mean()) ** 2).sum() for each in growth) / freedom
+                pooled = sum(((part - part.mean()) ** 2).sum() for part in growth) / freedom
                 error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
                 limit = min(error * stdtrit(freedom, 1 - level / pairs), np.log(1.75))
             same[a, b] = same[b, a] = mean <= limit
     return same
 
 
-def transfer(federation: Federation, w0: Tensor, w: Tensor) -> float:
-    """How much of what a client learns alone it would have got from another client's model.
+def transfer(run: Run, local_models: Tensor, clients: Clients) -> float:
+    """Return how much of what a client learns alone another client's model would have given it.
 
-    The ratio of two gains over w0 in held-out loss, averaged over the clients: that of a few other
-    clients' models, and that of the client's own. 1 if clients are alike, 0 or less if nothing
-    that one learns is of use to another. 1 too if nobody learns anything alone.
+    It is the ratio of two gains over the initial model in held-out loss, averaged over the clients:
+    that of a few other clients' models, and that of the client's own. It is 1 if clients are alike,
+    and 0 or less if nothing that one learns is of use to another. It is 1 too if no client learns
+    anything alone.
+
+    Args:
+        run: The run.
+        local_models: ``[c, P]``
+        clients: ``[c]`` whose models they are.
     """
-    every = range(len(federation.clients))
 
     def held_out(models: Tensor, shift: int = 0) -> float:
-        clients = np.roll(every, shift).tolist()
-        losses = federation.scores(models, clients, "validation").loss
+        replies = run.ask(Scores(np.roll(clients, shift), models, "validation"))
+        losses = replies.values.loss
         return float(losses[losses.isfinite()].mean())
 
-    start = held_out(w0.expand(len(w), -1))
-    own = start - held_out(w)
-    shifts = range(1, min(_PARTNERS, len(w) - 1) + 1)
-    others = start - float(np.mean([held_out(w, -shift) for shift in shifts]))
-    return others / own if own > 0 else 1.0
+    start = held_out(run.initial_model().expand(len(clients), -1))
+    own_gain = start - held_out(local_models)
+    shifts = range(1, min(_PARTNERS, len(clients) - 1) + 1)
+    other_gain = start - float(np.mean([held_out(local_models, -shift) for shift in shifts]))
+    return other_gain / own_gain if own_gain > 0 else 1.0

@@ -1,57 +1,69 @@
-"""Where methods that are told the number of models begin."""
+"""Initial models of methods that are given the number of clusters."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.errors import require, unknown
-from srfca.federation.base import Federation, Tick, Work, silent
-from srfca.methods.rounds import answered, require_clients
-from srfca.methods.run import Run
+from srfca.errors import require
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.replies import Clients, Replies
+from srfca.federation.requests import Losses, Train
+from srfca.methods._common.rounds import require_clients
+from srfca.methods._common.run import Run
 from srfca.random import Key, bits, client_words, streams
 
-STARTS = ("random", "clients", "distant")
+Start = Literal["random", "clients", "distant"]
 """Random models; models of clients drawn at random; models of clients that are far apart."""
+Centers = Literal["worst", "drawn"]
+"""How the next distant client is chosen: by the largest loss, or in proportion to it."""
 
 
-def check_start(start: str) -> None:
-    """Refuse a start that has no such name."""
-    if start not in STARTS:
-        raise unknown("start", start, STARTS)
-
-
-def check_start_steps(steps: int | None, work: Work) -> None:
-    """Refuse a number of steps that is none, or more than those of ``work``."""
+def check_start_steps(steps: int | None, local: LocalTraining) -> None:
+    """Raise an error for a number of steps that is larger than that of ``local``."""
     require(
-        steps is None or 1 <= steps <= work.steps,
-        f"start_steps must be from 1 to {work.steps} (the steps of work), not {steps}",
+        steps is None or 1 <= steps <= local.steps,
+        f"start_steps must be from 1 to {local.steps} (the steps of local training), not {steps}",
     )
 
 
 def starting_models(
-    run: Run, k: int, start: str, work: Work, steps: int, purpose: str
+    run: Run, k: int, start: Start, local: LocalTraining, steps: int, purpose: str
 ) -> tuple[Tensor, list[int]]:
-    """K models ``[k, P]`` by one of ``STARTS``, and whose they are.
+    """Return k models to start from, and the clients that they are from.
 
-    Clients train alone from w0 for the first ``steps`` of ``work``.
+    Args:
+        run: The run.
+        k: How many models.
+        start: How they are made.
+        local: How clients train.
+        steps: Clients train alone from w0 for this many of the steps of ``local``.
+        purpose: Of the random draws.
+
+    Returns:
+        Models ``[k, P]``, and k clients (none for random models).
     """
     if start == "random":
         return random_models(run, k, purpose), []
     if start == "distant":
-        return distant_models(run, k, work, steps, purpose)
-    with run.stage("START", k * steps) as tick:
-        return drawn_models(run, k, work, steps, purpose, tick)
+        return distant_models(run, k, local, steps, purpose)
+    with run.stage("START", k * steps):
+        return drawn_models(run, k, local, steps, purpose)
 
 
 def random_models(run: Run, k: int, purpose: str) -> Tensor:
-    """Random models, refused where they are all one and the same: ``[k, P]``."""
-    words = (Key(run.seed, purpose, c).word() for c in range(k))
-    models = torch.stack([run.federation.initial(abs(word)) for word in words])
+    """Return k random models ``[k, P]``.
+
+    Raises:
+        InputError: If they are all equal, because the federation has a given start.
+    """
+    words = (run.key(purpose, number).word() for number in range(k))
+    models = torch.stack([run.federation.initial_model(abs(word)) for word in words])
     require(
         k == 1 or not torch.equal(models, models[:1].expand_as(models)),
         f"start='random' gives {k} equal models here, because this federation has a given start: "
@@ -60,79 +72,94 @@ def random_models(run: Run, k: int, purpose: str) -> Tensor:
     return models
 
 
-def drawn_clients(federation: Federation, k: int, key: Key) -> NDArray[np.int64]:
-    """All clients in random order, of whom ``k`` are wanted: ``[m]``."""
-    m = len(federation.clients)
-    require_clients(m, k)
-    return np.argsort(streams(key, client_words(federation.clients)).numpy(), kind="stable")
-
-
 def drawn_models(
-    run: Run, k: int, work: Work, steps: int, purpose: str, tick: Tick = silent
+    run: Run, k: int, local: LocalTraining, steps: int, purpose: str
 ) -> tuple[Tensor, list[int]]:
-    """The models ``[k, P]`` of drawn clients, and who they are; others replace who is silent."""
-    order = drawn_clients(run.federation, k, Key(run.seed, purpose))
-    models, who = [], list[int]()
-    while len(who) < k:
-        asked, order = order[: k - len(who)], order[k - len(who) :]
-        require(len(asked) > 0, f"only {len(who)} clients answer, where k={k} models are wanted")
-        rows, found = solo_models(run, asked, work, steps, purpose, tick)
-        models.append(rows)
-        who += found.tolist()
-    return torch.cat(models), who
+    """Return the models ``[k, P]`` of k clients drawn at random, and the clients.
+
+    A client that does not reply is replaced by the next one.
+    """
+    order = _random_order(run, k, run.key(purpose))
+    models, centers = [], list[int]()
+    while len(centers) < k:
+        count = k - len(centers)
+        drawn, order = order[:count], order[count:]
+        require(
+            len(drawn) > 0, f"only {len(centers)} clients replied, but k={k} models are needed"
+        )
+        replies = train_from_start(run, drawn, local, steps, purpose)
+        models.append(replies.values)
+        centers += replies.clients.tolist()
+    return torch.cat(models), centers
 
 
-def solo_models(
-    run: Run, who: NDArray[np.int64], work: Work, steps: int, purpose: str, tick: Tick = silent
-) -> tuple[Tensor, NDArray[np.int64]]:
-    """Clients train alone from w0, for the first steps of ``work``: ``[c, P]``, and who answers."""
-    federation, alone = run.federation, replace(work, local_steps=steps)
-    w0 = federation.initial(run.seed).expand(len(who), -1)
-    rows = federation.fit(w0, who.tolist(), alone, Key(run.seed, purpose), tick)
-    return answered(federation, rows, who, "local training")
+def train_from_start(
+    run: Run, clients: Clients, local: LocalTraining, steps: int, purpose: str
+) -> Replies[Tensor]:
+    """Train clients alone from w0, for the first ``steps`` of ``local``."""
+    starts = run.initial_model().expand(len(clients), -1)
+    alone = replace(local, local_steps=steps)
+    return run.train(Train(clients, starts, alone, run.key(purpose)))
 
 
 def distant_models(
-    run: Run, k: int, work: Work, steps: int, purpose: str, centres: str = "worst"
+    run: Run,
+    k: int,
+    local: LocalTraining,
+    steps: int,
+    purpose: str,
+    centers: Centers = "worst",
 ) -> tuple[Tensor, list[int]]:
-    """The models ``[k, P]`` of k clients that train alone, and who they are, as k-means may start.
+    """Return the models ``[k, P]`` of k clients that are far apart, and the clients.
 
-    The first is drawn. Each further one is the client that does ``worst`` under the best of those
-    there are, or one ``drawn`` with a chance in proportion to that loss.
+    The first client is drawn. Each further one is the client with the largest loss under the best
+    model so far, or one drawn in proportion to that loss, as in k-means++.
     """
-    federation, m = run.federation, len(run.federation.clients)
-    order = drawn_clients(federation, k, Key(run.seed, purpose)).tolist()
-    tried, who = list[int](), list[int]()
+    order = _random_order(run, k, run.key(purpose)).tolist()
+    tried, chosen = list[int](), list[int]()
     models: list[Tensor] = []
-    best = np.full(m, np.inf)
-    with run.stage("START", k * steps) as tick:
+    best_loss = np.full(run.num_clients, np.inf)
+    with run.stage("START", k * steps):
         while True:
-            require(len(tried) < m, f"only {len(who)} clients answer, where k={k} are wanted")
-            if who:
-                key = Key(run.seed, f"{purpose} next", len(tried))
-                tried.append(next_centre(best, tried, centres, key))
+            require(
+                len(tried) < run.num_clients,
+                f"only {len(chosen)} clients replied, but k={k} are needed",
+            )
+            if chosen:
+                key = run.key(f"{purpose} next", len(tried))
+                tried.append(next_center(best_loss, tried, centers, key))
             else:
                 tried.append(order[len(tried)])
-            rows, found = solo_models(run, np.array(tried[-1:]), work, steps, purpose, tick)
-            if len(found) == 0:
+            trained = train_from_start(run, np.array(tried[-1:]), local, steps, purpose)
+            if trained.missing:
                 continue
-            models.append(rows)
-            who.append(tried[-1])
-            if len(who) == k:
-                return torch.cat(models), who
-            losses = federation.losses(rows, range(m))[0].cpu().double().numpy()
-            best = np.fmin(best, losses)
+            models.append(trained.values)
+            chosen.append(tried[-1])
+            if len(chosen) == k:
+                return torch.cat(models), chosen
+            replies = run.ask(Losses(run.everyone, trained.values))
+            losses = np.full(run.num_clients, np.nan)
+            losses[replies.clients] = replies.values[:, 0].cpu().double().numpy()
+            best_loss = np.fmin(best_loss, losses)
 
 
-def next_centre(best: NDArray[np.float64], taken: list[int], how: str, key: Key) -> int:
-    """A client that is not taken yet, by its loss ``[m]`` under the best centre there is.
+def next_center(
+    best_loss: NDArray[np.float64], taken: list[int], centers: Centers, key: Key
+) -> int:
+    """Return a client that is not taken yet, by its loss ``[m]`` under the best model so far.
 
-    One whose loss is not known comes last.
+    Clients whose loss is unknown come last.
     """
-    weights = np.where(np.isfinite(best), best, 0.0)
+    weights = np.where(np.isfinite(best_loss), best_loss, 0.0)
     weights[taken] = -1.0
-    if how == "worst" or weights.max() == 0.0:
+    if centers == "worst" or weights.max() == 0.0:
         return int(weights.argmax())
     sums = np.cumsum(weights.clip(min=0.0))
-    chance = (int(bits(torch.tensor(key.word()), 1)) & (2**53 - 1)) / 2**53
-    return int(np.searchsorted(sums, chance * sums[-1], side="right"))
+    draw = (int(bits(torch.tensor(key.word()), 1)) & (2**53 - 1)) / 2**53
+    return int(np.searchsorted(sums, draw * sums[-1], side="right"))
+
+
+def _random_order(run: Run, k: int, key: Key) -> Clients:
+    """Return all clients in random order, after a check that there are k: ``[m]``."""
+    require_clients(run.num_clients, k)
+    return np.argsort(streams(key, client_words(run.client_ids)).numpy(), kind="stable")

@@ -1,146 +1,96 @@
-"""Federated training inside clusters: the rounds that all methods share."""
+"""Local and federated training: what all methods share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca import aggregation
+from srfca.aggregation.rules import Aggregation
 from srfca.clustering.partition import Partition
-from srfca.errors import InputError, require, unknown
-from srfca.federation.base import Federation, Tick, Work, silent
-from srfca.methods import store
-from srfca.methods.run import Run
-from srfca.models.rows import run_of
+from srfca.errors import require
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import Clients, Replies
+from srfca.federation.requests import Losses, Round, Train
+from srfca.methods._common import row_store
+from srfca.methods._common.run import Run
 from srfca.random import Key, client_words, streams
 
-Aggregate = Callable[[Tensor, Tensor], Tensor]
-"""From the rows ``[J, P]`` of a cluster's clients and their sizes ``[J]`` to one row ``[P]``."""
+Exchange = Literal["models", "gradients"]
+"""What clients send in a round: their trained models, or full gradients."""
 
 
-def weighted_mean(rows: Tensor, sizes: Tensor) -> Tensor:
-    """FedAvg's mean, weighted by the clients' samples."""
-    return aggregation.mean(rows, sizes)
+@dataclass(frozen=True)
+class LocalModels:
+    """Models that clients trained alone.
 
-
-def plain_mean(rows: Tensor, sizes: Tensor) -> Tensor:
-    """All clients alike."""
-    return aggregation.mean(rows)
-
-
-def aggregate_named(name: str, trim: float) -> Aggregate:
-    """``mean`` (weighted by samples), or one that a few wrong clients cannot spoil."""
-
-    def trimmed(rows: Tensor, sizes: Tensor) -> Tensor:
-        return aggregation.trimmed_mean(rows, trim)
-
-    def median(rows: Tensor, sizes: Tensor) -> Tensor:
-        return aggregation.median(rows)
-
-    known = {"mean": weighted_mean, "trimmed_mean": trimmed, "median": median}
-    if name not in known:
-        raise unknown("aggregate", name, known)
-    return known[name]
-
-
-Exchange = Callable[[Tensor, list[int], Key, Tick], Tensor]
-"""What clients do in a round: from their starts ``[c, P]`` to the rows ``[c, P]`` they send."""
-
-
-def trained_models(federation: Federation, work: Work) -> Exchange:
-    """Clients send their models after the local steps of the round."""
-
-    def exchange(starts: Tensor, clients: list[int], key: Key, tick: Tick) -> Tensor:
-        return federation.fit(starts, clients, work, key, tick)
-
-    return exchange
-
-
-def gradient_steps(federation: Federation, work: Work, lr: float) -> Exchange:
-    """Clients send their whole gradients, which the server takes a step of ``lr`` along.
-
-    The rate follows the schedule of ``work``.
-    An aggregate that moves and scales with its rows, as means, medians and trimmed means do, may be
-    taken after the step as well as before.
+    Args:
+        rows: ``[m, P]``; clients that did not reply have the initial model.
+        replied: ``[m]`` whether a client replied.
     """
-    server = replace(work, lr=lr)
 
-    def exchange(starts: Tensor, clients: list[int], key: Key, tick: Tick) -> Tensor:
-        rows = starts - server.rate(key.round) * federation.gradients(starts, clients)
-        tick(len(clients))
-        return rows
+    rows: Tensor
+    replied: NDArray[np.bool_]
 
-    return exchange
+    @property
+    def clients(self) -> Clients:
+        """The clients that replied: ``[c]``."""
+        return np.flatnonzero(self.replied)
+
+    @property
+    def answered(self) -> Tensor:
+        """The models of the clients that replied: ``[c, P]``."""
+        return self.rows if self.replied.all() else self.rows[torch.as_tensor(self.replied)]
 
 
-def schedule(federation: Federation, work: Work, server_lr: float | None) -> tuple[int, Exchange]:
-    """How many rounds make a whole training, and what clients do in each.
+def train_locally(run: Run, local: LocalTraining, key: Key, private: bool = False) -> LocalModels:
+    """Train every client alone from the initial model through all steps.
 
-    They send their models after the local steps of a round; with ``server_lr`` their whole
-    gradients at every step.
+    The models are on disk if they are too many for the memory.
+
+    Args:
+        run: The run.
+        local: How clients train.
+        key: The training.
+        private: The models need not be sent (``Train.private``).
     """
-    if server_lr is None:
-        return work.rounds, trained_models(federation, work)
-    return work.steps, gradient_steps(federation, work, server_lr)
+    w0, alone = run.initial_model(), replace(local, local_steps=local.steps)
+    everyone = run.everyone
+
+    def train(clients: Clients) -> Replies[Tensor]:
+        starts = w0.expand(len(clients), -1)
+        return run.train(Train(clients, starts, alone, key, private=private))
+
+    if row_store.fits(len(everyone), w0):
+        replies = train(everyone)
+        rows = replies.fill(w0.expand(len(everyone), -1)) if replies.missing else replies.values
+        return LocalModels(rows, replies.answered)
+    rows = row_store.on_disk(len(everyone), w0)
+    replied = np.zeros(len(everyone), dtype=bool)
+    for block in np.split(everyone, range(row_store.block_length(w0), len(everyone),
+                                          row_store.block_length(w0))):  # fmt: skip
+        replies = train(block)
+        replied[block] = replies.answered
+        rows[block[0] : block[-1] + 1] = replies.fill(w0.expand(len(block), -1)).to(rows.device)
+    return LocalModels(rows, replied)
 
 
-def cluster_round(
-    federation: Federation,
-    models: Tensor,
-    who: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    exchange: Exchange,
-    aggregate: Aggregate,
-    key: Key,
-    tick: Tick = silent,
-    common: Tensor | None = None,
-) -> Tensor:
-    """One round: the clients ``who`` work from the models of ``labels``, both ``[c]``: ``[k, P]``.
-
-    What the clients of a cluster send is aggregated; a cluster without clients keeps its model. The
-    coordinates ``common`` ``[P]`` are aggregated over all clients, for all clusters.
-    """
-    together = np.argsort(labels, kind="stable")  # a cluster's rows then need no copy
-    who, labels = who[together], labels[together]
-    one = len(models) == 1
-    starts = models.expand(len(who), -1) if one else models[torch.tensor(labels).to(models.device)]
-    rows = exchange(starts, who.tolist(), key, tick)
-    found = aggregate_clusters(federation, rows, who, labels, models, aggregate)
-    if common is not None:
-        of_all = aggregate_clusters(federation, rows, who, 0 * labels, models[:1], aggregate)
-        found = torch.where(common, of_all, found)
-    for cluster in (~torch.isfinite(found).all(1)).nonzero().flatten().tolist():
-        raise diverged("federated training", f"cluster {cluster}")
-    return found
+def num_rounds(local: LocalTraining, server_lr: float | None) -> int:
+    """Return the rounds of a whole training; gradients are exchanged at every step."""
+    return local.rounds if server_lr is None else local.steps
 
 
-def aggregate_clusters(
-    federation: Federation,
-    rows: Tensor,
-    who: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    models: Tensor,
-    aggregate: Aggregate,
-) -> Tensor:
-    """One row for each cluster, from its clients' rows, or its model if it has none: ``[k, P]``."""
-    sent = heard(federation, rows, who)
-    if not sent.all():
-        rows, who, labels = rows[torch.tensor(sent, device=rows.device)], who[sent], labels[sent]
-    sizes = federation.sizes[torch.tensor(who, device=federation.sizes.device)].to(rows.device)
-
-    def aggregated(cluster: int) -> Tensor:
-        mine = torch.from_numpy(np.flatnonzero(labels == cluster))
-        if not len(mine):
-            return models[cluster]
-        some = run_of(mine)
-        return aggregate(rows[some], sizes[some])
-
-    return torch.stack([aggregated(cluster) for cluster in range(len(models))])
+def resolve_server_lr(
+    exchange: Exchange, server_lr: float | None, local: LocalTraining
+) -> float | None:
+    """Return the server's learning rate if clients send gradients, None if they send models."""
+    return (server_lr or local.lr) if exchange == "gradients" else None
 
 
 def federated_training(
@@ -148,8 +98,8 @@ def federated_training(
     stage: str,
     models: Tensor,
     partition: Partition,
-    work: Work,
-    aggregate: Aggregate,
+    local: LocalTraining,
+    aggregation: Aggregation,
     *,
     purpose: str,
     participation: float = 1.0,
@@ -157,29 +107,40 @@ def federated_training(
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
     rounds: range | None = None,
 ) -> Tensor:
-    """Train one model for each cluster from ``models`` ``[k, P]``: ``[k, P]``.
+    """Train one model for each cluster.
 
-    Clients send their models after the local steps of each round; with ``server_lr`` their whole
-    gradients at every step, which the server follows at that rate. ``rounds`` are those to do now,
-    if not all of them.
+    Args:
+        run: The run.
+        stage: Its name, for progress.
+        models: ``[k, P]`` to start from.
+        partition: The clusters.
+        local: How clients train.
+        aggregation: How the rows of a cluster become one row.
+        purpose: Of the random draws.
+        participation: The fraction of each cluster's clients that take part in a round.
+        server_lr: If given, clients send gradients at every step.
+        project: Applied to the models after every round.
+        rounds: The rounds to do now, None for all of them.
+
+    Returns:
+        The trained models, ``[k, P]``.
     """
-    count, exchange = schedule(run.federation, work, server_lr)
+    count = num_rounds(local, server_lr)
     rounds = range(count) if rounds is None else rounds
-    steps = work.steps * len(rounds) // count
-    with run.stage(stage, sum(counts(partition, participation)) * steps) as tick:
+    steps = local.steps * len(rounds) // count
+    with run.stage(stage, sum(num_participants(partition, participation)) * steps):
         training = f"{stage}, {purpose}, {rounds}"
-        stands = {"models": models, "done": torch.tensor(0)}
-        if not work.keep_state:
-            stands = run.latest(training, **stands)
-        models = stands["models"]
-        for number in rounds[int(stands["done"]) :]:
-            key = Key(run.seed, purpose, number)
-            who = participants(run.federation, partition, participation, key)
-            labels = partition.labels[who]
-            models = project(
-                cluster_round(run.federation, models, who, labels, exchange, aggregate, key, tick)
-            )
-            if not work.keep_state:
+        state = {"models": models, "done": torch.tensor(0)}
+        if not local.keep_state:
+            state = run.latest(training, **state)
+        models = state["models"]
+        for number in rounds[int(state["done"]) :]:
+            key = run.key(purpose, number)
+            clients = participants(run.federation, partition, participation, key)
+            labels = partition.labels[clients]
+            request = Round(clients, models, labels, local, key, aggregation, server_lr)
+            models = project(run.round(request))
+            if not local.keep_state:
                 done = torch.tensor(number - rounds.start + 1)
                 run.checkpoint(training, models=models, done=done)
     return models
@@ -187,133 +148,70 @@ def federated_training(
 
 def participants(
     federation: Federation, partition: Partition, participation: float, key: Key
-) -> NDArray[np.int64]:
-    """The clients of a round, in order: that fraction of each cluster, rounded up."""
-    placed = np.flatnonzero(partition.labels >= 0)
+) -> Clients:
+    """Draw the clients of a round: the given fraction of each cluster, rounded up.
+
+    Returns:
+        Clients in ascending order, ``[c]``.
+    """
+    clustered = np.flatnonzero(partition.labels >= 0)
     if participation >= 1:
-        return placed
-    lots = streams(key, client_words(federation.clients)).numpy()
+        return clustered
+    draws = streams(key, client_words(federation.client_ids)).numpy()
     chosen = [
-        members[np.argsort(lots[members], kind="stable")[:count]]
-        for members, count in zip(partition, counts(partition, participation), strict=True)
+        members[np.argsort(draws[members], kind="stable")[:count]]
+        for members, count in zip(
+            partition, num_participants(partition, participation), strict=True
+        )
     ]
     return np.sort(np.concatenate(chosen))
 
 
-def counts(partition: Partition, participation: float) -> list[int]:
-    """How many clients of each cluster take part in a round."""
+def num_participants(partition: Partition, participation: float) -> list[int]:
+    """Return how many clients of each cluster take part in a round."""
     return [int(np.ceil(participation * size - 1e-9)) for size in partition.sizes]
 
 
-def everybody(federation: Federation) -> Partition:
-    """All clients in one cluster."""
-    return Partition(np.zeros(len(federation.clients), dtype=np.int64))
+def one_cluster(run: Run) -> Partition:
+    """Return all clients in one cluster."""
+    return Partition(np.zeros(run.num_clients, dtype=np.int64))
 
 
-def nearest(federation: Federation, models: Tensor, who: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The model of the least loss on each client's training data, as ``least`` has it: ``[c]``."""
-    return least(federation.losses(models, who.tolist()))
+def best_models(run: Run, models: Tensor, clients: Clients) -> tuple[Clients, Clients]:
+    """Find the model of least training loss for each client.
 
-
-def least(losses: Tensor) -> NDArray[np.int64]:
-    """Where each column of losses ``[k, c]`` is least, first on a tie, or -1 if unknown: ``[c]``.
-
-    >>> least(torch.tensor([[3.0, 1.0, torch.nan], [2.0, torch.nan, torch.nan]])).tolist()
-    [1, 0, -1]
+    Returns:
+        The clients that replied, and the model of each: two arrays ``[c]``.
     """
-    unknown = losses.isnan()
-    found = losses.masked_fill(unknown, torch.inf).argmin(0)
-    return np.asarray(found.masked_fill(unknown.all(0), -1).cpu().numpy())
+    replies = run.ask(Losses(clients, models))
+    return replies.clients, argmin_loss(replies.values)
 
 
-def local_training(
-    federation: Federation, w0: Tensor, work: Work, key: Key, tick: Tick = silent
-) -> Tensor:
-    """Every client trains alone from the common start w0 through all of the steps: ``[m, P]``.
+def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
+    """Return the position of the least of each client's losses ``[c, k]``, first on a tie: ``[c]``.
 
-    On disk if they are too many for the memory. The row of a client that does not answer is NaN.
+    A loss that is NaN (the model is that bad) counts as infinite.
+
+    >>> argmin_loss(torch.tensor([[3.0, 2.0], [1.0, torch.nan]])).tolist()
+    [1, 0]
     """
-    clients = range(len(federation.clients))
-    alone = replace(work, local_steps=work.steps)
-
-    def trained(some: range) -> Tensor:
-        rows = federation.fit(w0.expand(len(some), -1), some, alone, key, tick)
-        return check_finite(federation, rows, some, "local training", otherwise=rows)
-
-    if store.fits(len(clients), w0):
-        return trained(clients)
-    rows = store.on_disk(len(clients), w0)
-    for start in range(0, len(clients), store.block_length(w0)):
-        some = clients[start : start + store.block_length(w0)]
-        rows[some.start : some.stop] = trained(some).to(rows.device)
-    return rows
+    return np.asarray(losses.masked_fill(losses.isnan(), torch.inf).argmin(1).cpu().numpy())
 
 
-def trained_part(federation: Federation, rows: Tensor) -> Tensor:
-    """What is trained of rows ``[c, P]``, without buffers such as BatchNorm's: ``[c, trained]``."""
-    return torch.cat([rows[:, layer] for layer in federation.layers.values()], dim=1)
+def trained_part(run: Run, rows: Tensor) -> Tensor:
+    """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's."""
+    return torch.cat([rows[:, layer] for layer in run.layers.values()], dim=1)
 
 
-def heard(
-    federation: Federation, rows: Tensor, clients: Sequence[int] | NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Which of the rows ``[c, P]`` were sent: all but those of clients that did not answer."""
-    absent = {absence.client for absence in federation.wire.absences}
-    if not absent:
-        return np.ones(len(clients), dtype=bool)
-    sent = [federation.clients[client] not in absent for client in clients]
-    return np.asarray(np.asarray(sent) | torch.isfinite(rows).all(1).cpu().numpy())
+def require_clients(num_clients: int, k: int | None) -> None:
+    """Raise an error if there are more clusters than clients."""
+    require(k is None or k <= num_clients, f"k={k} is more than the {num_clients} clients")
 
 
-def check_finite(
-    federation: Federation,
-    rows: Tensor,
-    clients: Sequence[int] | NDArray[np.int64],
-    what: str,
-    otherwise: Tensor,
-) -> Tensor:
-    """The rows ``[c, P]``, unless training has diverged: then an error that says for whom.
-
-    A client that did not answer has its row of ``otherwise``.
-    """
-    bad = (~torch.isfinite(rows).all(1)).nonzero().flatten().tolist()
-    if not bad:
-        return rows
-    sent = heard(federation, rows, clients)
-    for place in bad:
-        if sent[place]:
-            name = f"client {federation.clients[clients[place]]!r}"
-            raise diverged(what, name, sum(map(bool, sent[bad])) - 1)
-    return torch.where(torch.tensor(sent, device=rows.device).unsqueeze(1), rows, otherwise)
-
-
-def answered(
-    federation: Federation, rows: Tensor, clients: NDArray[np.int64], what: str
-) -> tuple[Tensor, NDArray[np.int64]]:
-    """Those of the rows ``[c, P]`` of clients ``[c]`` that were sent, and by whom."""
-    check_finite(federation, rows, clients, what, otherwise=rows)
-    sent = heard(federation, rows, clients)
-    return (rows, clients) if sent.all() else (rows[torch.tensor(sent)], clients[sent])
-
-
-def require_clients(m: int, k: int | None) -> None:
-    """Refuse to make more clusters than there are clients."""
-    require(k is None or k <= m, f"k={k} is more than the {m} clients")
-
-
-def require_answers(here: NDArray[np.int64], k: int | None = None) -> None:
-    """Refuse to make k clusters, or any, if fewer clients are ``here``."""
-    wanted = 1 if k is None else k
+def require_replies(clients: Clients, k: int | None = None) -> None:
+    """Raise an error if fewer clients replied than there are to be clusters."""
+    minimum = 1 if k is None else k
     require(
-        len(here) >= wanted, f"only {len(here)} clients answer, where {wanted} or more are wanted"
-    )
-
-
-def diverged(what: str, name: str, others: int = 0) -> InputError:
-    """An error for a model that has become infinite or NaN."""
-    more = f" and {others} more" if others else ""
-    return InputError(
-        f"{what} diverged for {name}{more}: "
-        "the model, or its loss, has become infinite or NaN; lower lr, or set clip "
-        "(where gradients are averaged, lower server_lr)"
+        len(clients) >= minimum,
+        f"only {len(clients)} clients replied, but {minimum} or more are needed",
     )

@@ -1,4 +1,4 @@
-"""Room for the rows of many clients: in memory, or on disk where they are too many for it."""
+"""Storage of the rows of many clients: in memory, or on disk if they are too many."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import tempfile
 import torch
 from torch import Tensor
 
-SHARE = 0.25
-"""The part of the machine's memory, or of the device's, that one set of rows may take."""
-BLOCK = 2**28
-"""Bytes of rows that are worked on at once when they lie on disk."""
+MEMORY_FRACTION = 0.25
+"""The part of the memory of the machine, or the device, that one set of rows may take."""
+BLOCK_BYTES = 2**28
+"""Bytes of rows on disk that are processed at once."""
 
 
 def fits(count: int, like: Tensor) -> bool:
-    """Whether ``count`` rows like this one ``[P]`` may lie where it lies."""
+    """Tell whether ``count`` rows like this one ``[P]`` fit into the memory of its device."""
     if like.is_cuda:
-        whole = torch.cuda.mem_get_info(like.device)[1]
+        total = torch.cuda.mem_get_info(like.device)[1]
     else:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return count * like.numel() * like.element_size() <= SHARE * whole
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return count * like.numel() * like.element_size() <= MEMORY_FRACTION * total
 
 
 def on_disk(count: int, like: Tensor) -> Tensor:
-    """Zeros ``[count, P]`` in a file that goes when nobody holds them any more."""
+    """Return zeros ``[count, P]`` in a file that is deleted with the last reference to them."""
     length = like.numel()
     with tempfile.NamedTemporaryFile(prefix="srfca-rows-") as file:
         os.truncate(file.name, count * length * like.element_size())
@@ -33,5 +33,5 @@ def on_disk(count: int, like: Tensor) -> Tensor:
 
 
 def block_length(like: Tensor) -> int:
-    """How many rows on disk are worked on at once."""
-    return max(1, BLOCK // (like.numel() * like.element_size()))
+    """Return how many rows on disk are processed at once."""
+    return max(1, BLOCK_BYTES // (like.numel() * like.element_size()))

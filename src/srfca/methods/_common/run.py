@@ -1,45 +1,63 @@
-"""What surrounds a method while it runs: its clients, its seed, progress, history and cost."""
+"""One run of a method: its clients, its seed, progress, history and cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from srfca import progress
 from srfca.clustering.partition import Partition
-from srfca.federation.base import Federation, Mixture, Scores, Tick, silent
-from srfca.federation.counted import Budget, Counted
-from srfca.federation.journal import Journal, Journaled
-from srfca.methods.result import Stage
+from srfca.errors import InputError
+from srfca.federation.middleware.counting import Budget, Counting
+from srfca.federation.middleware.journal import Journal, Journaling
+from srfca.federation.mixture import Mixture
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import Clients, ClientScores, Replies, T
+from srfca.federation.requests import Personal, Request, Round, Scores, Train
+from srfca.federation.rounds import ask
+from srfca.methods._common.result import Stage
+from srfca.random import Key
 
 
 class Monitor(Protocol):
-    """Is shown the stages of a run, to draw progress bars or to write a log."""
+    """Follows the stages of a run, to draw progress bars or to write a log."""
 
-    def stage(self, name: str, steps: int) -> AbstractContextManager[Tick]:
-        """Enter a stage of so many local steps, and be ticked as they are done."""
+    def stage(self, name: str, steps: int) -> AbstractContextManager[progress.Callback]:
+        """Enter a stage of this many local steps; the callback is called as they are done."""
         ...
 
 
-class Quiet:
+class SilentMonitor:
     """A monitor that shows nothing."""
 
     @contextmanager
-    def stage(self, name: str, steps: int) -> Iterator[Tick]:
+    def stage(self, name: str, steps: int) -> Iterator[progress.Callback]:
         """Enter a stage."""
-        yield silent
+        yield progress.ignore
 
 
 class Run:
-    """One run of a method: the federation it asks, the seed of its draws, and its history.
+    """One run of a method.
 
-    Whatever is asked of ``federation`` is counted. The scores of the history are not, nor are the
-    losses that newcomers are placed by later.
+    Requests that are sent through ``ask`` and ``train`` are counted. The scores of the history, and
+    the losses that newcomers are placed by later, are not.
+
+    Args:
+        federation: Who holds the data.
+        seed: Decides every draw.
+        monitor: Follows the stages.
+        journal: Where replies are kept, so that the run can resume.
+
+    Attributes:
+        federation: The federation, with counting around it.
+        history: The stages so far.
     """
 
     def __init__(
@@ -50,87 +68,186 @@ class Run:
         journal: Journal | None = None,
     ) -> None:
         self.journal = journal
-        if journal is not None:
-            federation = Journaled(federation, journal)
-        self.federation = Counted(federation)
+        self.uncounted = federation if journal is None else Journaling(federation, journal)
+        self.federation = Counting(self.uncounted)
         self.seed = seed
-        self.monitor = monitor or Quiet()
+        self.monitor = monitor or SilentMonitor()
         self.history: list[Stage] = []
-        self._since = perf_counter()
-        self._spent = Budget()
-        self._wire = federation.wire
+        self._stage_start = perf_counter()
+        self._recorded = (Budget(), self.federation.traffic, 0)
 
-    def stage(self, name: str, steps: int = 0) -> AbstractContextManager[Tick]:
-        """Show a stage of so many local steps."""
-        return self.monitor.stage(name, steps)
+    @property
+    def client_ids(self) -> Sequence[str]:
+        """Stable ids of the clients, in order."""
+        return self.federation.client_ids
 
-    def latest(self, training: str, **begin: Tensor) -> dict[str, Tensor]:
-        """Where a training stood when the run was killed, or where it begins."""
-        known = None if self.journal is None else self.journal.latest(training)
-        if known is None:
-            return begin
+    @property
+    def num_clients(self) -> int:
+        """m"""
+        return len(self.federation.client_ids)
+
+    @property
+    def everyone(self) -> Clients:
+        """All clients: ``[m]``."""
+        return np.arange(self.num_clients)
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` number of training samples of each client."""
+        return self.federation.sizes
+
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each trained layer lies in a row."""
+        return self.federation.layers
+
+    def initial_model(self) -> Tensor:
+        """Return w0 of this run's seed: ``[P]``."""
+        return self.federation.initial_model(self.seed)
+
+    def key(self, purpose: str, round: int = 0) -> Key:
+        """Return the random key of a purpose and a round."""
+        return Key(self.seed, purpose, round)
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Send a request to its clients."""
+        return ask(self.federation, request)
+
+    def train(self, request: Train, activity: str = "local training") -> Replies[Tensor]:
+        """Train clients, and raise an error if the model of one has diverged.
+
+        Args:
+            request: What to train.
+            activity: What it is, for the error message.
+
+        Raises:
+            InputError: If a trained model is infinite or NaN.
+        """
+        replies = self.ask(request)
+        finite = torch.isfinite(replies.values).all(1)
+        if not bool(finite.all()):
+            bad = (~finite).nonzero().flatten().tolist()
+            first = self.client_ids[int(replies.clients[bad[0]])]
+            raise diverged(activity, f"client {first!r}", len(bad) - 1)
+        return replies
+
+    def round(self, request: Round) -> Tensor:
+        """Do a round, and return the clusters' new models: ``[k, P]``.
+
+        Raises:
+            InputError: If a model is infinite or NaN.
+        """
+        models = self.ask(request).values
+        for cluster in (~torch.isfinite(models).all(1)).nonzero().flatten().tolist():
+            raise diverged("federated training", f"cluster {cluster}")
+        return models
+
+    @contextmanager
+    def stage(self, name: str, steps: int = 0) -> Iterator[None]:
+        """Show a stage of this many local steps, and its progress."""
+        with self.monitor.stage(name, steps) as callback, progress.reporting_to(callback):
+            yield
+
+    def latest(self, training: str, **initial: Tensor) -> dict[str, Tensor]:
+        """Return the state of a training at its last checkpoint, or its initial state."""
+        state = None if self.journal is None else self.journal.latest(training)
+        if state is None:
+            return initial
         self.federation.restore(
-            {name: known[f"counted {name}"] for name in self.federation.state()}
+            {name: state[f"counted {name}"] for name in self.federation.state()}
         )
-        return {name: known[name].to(tensor.device) for name, tensor in begin.items()}
+        return {name: state[name].to(tensor.device) for name, tensor in initial.items()}
 
-    def checkpoint(self, training: str, **now: Tensor) -> None:
-        """Write down where a training stands."""
+    def checkpoint(self, training: str, **state: Tensor) -> None:
+        """Write the state of a training to the journal, if there is one."""
         if self.journal is not None:
             counted = {f"counted {name}": t for name, t in self.federation.state().items()}
-            self.journal.checkpoint(training, now | counted)
+            self.journal.checkpoint(training, state | counted)
 
     def record(
         self,
         name: str,
         partition: Partition,
-        predictors: Tensor | Mixture | Scores,
+        predictors: Tensor | Mixture | ClientScores,
         distances: np.ndarray | None = None,
         notes: Mapping[str, Any] | None = None,
+        *,
+        clients: Clients | None = None,
+        personal: Personal | None = None,
     ) -> None:
-        """Write down how a stage left things, scored on held-out data if there is any.
+        """Add a stage to the history, with its score on held-out data if there is any.
 
-        ``predictors`` are the models ``[c, P]`` of the clients that are in a cluster, or of all,
-        their mixtures, or the scores that they are known to have there.
+        Args:
+            name: Of the stage.
+            partition: The clusters after it.
+            predictors: Models ``[c, P]`` or mixtures of the clients, or their scores on held-out
+                data if these are known.
+            distances: ``[m, m]`` between local models, if the stage computed them.
+            notes: What the stage decided and why, ready for JSON.
+            clients: Whose predictors they are; None is all clients, or those in a cluster if the
+                predictors are fewer.
+            personal: Coordinates that each client fills in with its own.
         """
         now = perf_counter()
         loss = accuracy = None
         if "validation" in self.federation.splits:
             scores = (
-                predictors if isinstance(predictors, Scores) else self._score(partition, predictors)
+                predictors
+                if isinstance(predictors, ClientScores)
+                else self._score(partition, predictors, clients, personal)
             )
             loss = float(scores.loss.nanmean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
+        counting = self.federation
+        budget, _, _ = self._recorded
         self.history.append(
             Stage(
                 name=name,
                 labels=tuple(int(label) for label in partition.labels),
-                seconds=now - self._since,
+                seconds=now - self._stage_start,
                 loss=loss,
                 accuracy=accuracy,
-                budget=self.federation.spent - self._spent,
-                notes={**(notes or {}), **self._on_the_wire()},
+                budget=counting.spent - budget,
+                notes={**(notes or {}), **self._network_notes()},
                 distances=distances,
             )
         )
-        self._since, self._spent = perf_counter(), self.federation.spent
+        self._stage_start = perf_counter()
+        self._recorded = (counting.spent, counting.traffic, len(counting.missing))
 
-    def _on_the_wire(self) -> dict[str, Any]:
-        """What has gone over the wire since the last stage, and who did not answer, if any."""
-        before, self._wire = self._wire, self.federation.wire
+    def _network_notes(self) -> dict[str, Any]:
+        """Return traffic and missing replies since the last stage, if there were any."""
+        _, traffic, missing = self._recorded
+        counting = self.federation
         notes: dict[str, Any] = {}
-        if self._wire.messages > before.messages:
-            notes["wire"] = {
-                name: getattr(self._wire, name) - getattr(before, name)
-                for name in ("messages", "bytes_down", "bytes_up")
-            }
-        if absences := self._wire.absences[len(before.absences) :]:
-            notes["absent"] = [asdict(absence) for absence in absences]
+        if counting.traffic.messages > traffic.messages:
+            notes["traffic"] = asdict(counting.traffic - traffic)
+        if len(counting.missing) > missing:
+            notes["missing"] = [asdict(reply) for reply in counting.missing[missing:]]
         return notes
 
-    def _score(self, partition: Partition, predictors: Tensor | Mixture) -> Scores:
-        scored = np.flatnonzero(partition.labels >= 0)
-        if len(predictors) == len(partition):
-            scored = np.arange(len(partition))
-        uncounted = self.federation.federation
-        return uncounted.scores(predictors, scored.tolist(), "validation")
+    def _score(
+        self,
+        partition: Partition,
+        predictors: Tensor | Mixture,
+        clients: Clients | None,
+        personal: Personal | None,
+    ) -> ClientScores:
+        if clients is None:
+            clustered = np.flatnonzero(partition.labels >= 0)
+            whole = len(predictors) == len(partition)
+            clients = np.arange(len(partition)) if whole else clustered
+        request = Scores(clients, predictors, "validation", personal)
+        replies = self.uncounted.ask(request)
+        self.federation.note_missing(request, replies)
+        return replies.values
+
+
+def diverged(activity: str, name: str, others: int = 0) -> InputError:
+    """Return an error for a model that is infinite or NaN."""
+    more = f" and {others} more" if others else ""
+    return InputError(
+        f"{activity} diverged for {name}{more}: "
+        "the model, or its loss, is infinite or NaN; lower lr, or set clip "
+        "(if clients send gradients, lower server_lr)"
+    )

@@ -1,0 +1,25 @@
+"""Distances between models: of two clients, of a client and a cluster, of two clusters."""
+
+from srfca.distances.functions import (
+    DISTANCES,
+    Distance,
+    cosine,
+    cross_loss,
+    distance_named,
+    lq,
+    norms,
+    one_sided_loss,
+)
+from srfca.distances.model_set import ModelSet
+
+__all__ = [
+    "DISTANCES",
+    "Distance",
+    "ModelSet",
+    "cosine",
+    "cross_loss",
+    "distance_named",
+    "lq",
+    "norms",
+    "one_sided_loss",
+]

@@ -1,0 +1,19 @@
+"""Local algorithms: what a client does in its steps, by name, since a real client elsewhere runs it."""
+
+from srfca.federation.algorithms._base import (
+    ALGORITHMS,
+    LocalAlgorithm,
+    LocalClient,
+    register_algorithm,
+)
+from srfca.federation.algorithms.descent import Descent, Phase, Posterior
+
+__all__ = [
+    "ALGORITHMS",
+    "Descent",
+    "LocalAlgorithm",
+    "LocalClient",
+    "Phase",
+    "Posterior",
+    "register_algorithm",
+]

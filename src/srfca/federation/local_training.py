@@ -1,0 +1,85 @@
+"""How a client trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Literal
+
+from srfca.errors import require
+from srfca.parameters import check_parameters, constrained
+
+OptimizerName = Literal["sgd", "adam"]
+Schedule = Literal["constant", "linear", "cosine", "step"]
+
+_SCHEDULES: dict[Schedule, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: (1.0 + cos(pi * progress)) / 2,
+    "step": lambda progress: 0.1 ** ((progress >= 0.5) + (progress >= 0.75)),
+}
+"""Factor of the learning rate by the fraction of the training that is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """How a client trains.
+
+    Args:
+        steps: T, the steps of a whole training.
+        local_steps: Steps of a client between two aggregations.
+        batch_size: Samples per step, or None for all of them.
+        optimizer: ``sgd`` or ``adam``.
+        lr: The learning rate.
+        momentum: Momentum of SGD.
+        weight_decay: L2 penalty, added to the gradient.
+        schedule: Learning-rate schedule: ``constant``, ``linear`` or ``cosine`` to zero, or ``step``
+            (a tenth after 1/2 of the steps, and again after 3/4).
+        mu: Weight of the proximal term ``mu/2 |w - anchor|^2``; the anchor is the model that the
+            client starts from (FedProx), unless the method sends another one.
+        clip: Largest norm of a step's gradient, or None.
+        keep_state: Keep each client's optimizer state between the rounds of one training.
+        resample: Train on a bootstrap sample of the client's data, a new one for each training.
+
+    Raises:
+        InputError: If a value is not allowed.
+
+    >>> local = LocalTraining(steps=12, local_steps=5, lr=0.1, schedule="linear")
+    >>> local.rounds, list(local.span(2)), round(local.rate(6), 3)
+    (3, [10, 11], 0.05)
+    """
+
+    steps: int = constrained(250, at_least=1)
+    local_steps: int = constrained(5, at_least=1)
+    batch_size: int | None = constrained(50, at_least=1)
+    optimizer: OptimizerName = "sgd"
+    lr: float = constrained(0.1, more_than=0)
+    momentum: float = constrained(0.0, at_least=0, less_than=1)
+    weight_decay: float = constrained(0.0, at_least=0)
+    schedule: Schedule = "constant"
+    mu: float = constrained(0.0, at_least=0)
+    clip: float | None = constrained(None, more_than=0)
+    keep_state: bool = False
+    resample: bool = False
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        require(
+            self.momentum == 0 or self.optimizer == "sgd",
+            f"momentum={self.momentum} is for sgd, but the optimizer is {self.optimizer}",
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Number of aggregations of a whole training."""
+        return -(-self.steps // self.local_steps)
+
+    def span(self, round: int) -> range:
+        """Return the steps of a round; the last round may be shorter."""
+        start = round * self.local_steps
+        return range(start, min(start + self.local_steps, self.steps))
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate at a step of the whole training."""
+        return self.lr * _SCHEDULES[self.schedule](step / self.steps)

@@ -1,0 +1,8 @@
+"""Middleware: federations around a federation that see every request. One file each."""
+
+from srfca.federation.middleware.base import Middleware
+from srfca.federation.middleware.counting import Budget, Counting
+from srfca.federation.middleware.faults import DropReplies
+from srfca.federation.middleware.journal import Journal, Journaling
+
+__all__ = ["Budget", "Counting", "DropReplies", "Journal", "Journaling", "Middleware"]

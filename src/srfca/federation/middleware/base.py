@@ -1,0 +1,62 @@
+"""The base class of middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import Replies, T
+from srfca.federation.requests import Request, Split
+
+
+class Middleware:
+    """A federation around a federation. Subclasses override ``ask``, and nothing else.
+
+    A ``Round`` reaches ``ask`` as ``Train``, so that middleware sees every client's reply, unless a
+    subclass sets ``answers_rounds``.
+
+    Args:
+        federation: Where requests are passed on to.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+
+    @property
+    def client_ids(self) -> Sequence[str]:
+        """Stable ids of the clients, in order."""
+        return self.federation.client_ids
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` number of training samples of each client."""
+        return self.federation.sizes
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        """What the clients hold."""
+        return self.federation.splits
+
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each trained layer lies in a row."""
+        return self.federation.layers
+
+    @property
+    def answers_rounds(self) -> bool:
+        """Whether ``ask`` takes a ``Round``."""
+        return False
+
+    def fingerprint(self) -> str:
+        """Return a digest of what the clients hold."""
+        return self.federation.fingerprint()
+
+    def initial_model(self, seed: int) -> Tensor:
+        """Return w0: ``[P]``."""
+        return self.federation.initial_model(seed)
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Pass a request on."""
+        return self.federation.ask(request)

@@ -1,0 +1,36 @@
+"""Fault injection: replies that never arrive."""
+
+from __future__ import annotations
+
+from srfca.errors import require
+from srfca.federation.middleware.base import Middleware
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import Replies, T
+from srfca.federation.requests import Request
+from srfca.random import Key, client_words, streams, uniform
+
+
+class DropReplies(Middleware):
+    """Lose each reply with a given probability.
+
+    Which replies are lost depends on the seed, the client and the number of requests so far.
+
+    Args:
+        federation: Where requests are passed on to.
+        probability: Of losing a reply, in [0, 1].
+        seed: Decides which ones.
+    """
+
+    def __init__(self, federation: Federation, probability: float, seed: int = 0) -> None:
+        require(0 <= probability <= 1, f"probability must be in [0, 1], not {probability}")
+        super().__init__(federation)
+        self._probability, self._seed, self._requests = probability, seed, 0
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Pass a request on, and drop some of the replies."""
+        replies = self.federation.ask(request)
+        key = Key(self._seed, "dropped replies", self._requests)
+        self._requests += 1
+        ids = [self.client_ids[client] for client in replies.clients]
+        lost = uniform(streams(key, client_words(ids))) < self._probability
+        return replies.without(replies.clients[lost.numpy()], reason="dropped")

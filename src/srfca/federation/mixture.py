@@ -1,0 +1,36 @@
+"""Mixtures of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Models that clients share, and each client's weights of them.
+
+    A client's mixture predicts the weighted mean of the models' probabilities if the loss is cross
+    entropy, and of their outputs otherwise. The posterior of a model, given a sample, is
+    proportional to ``weight * exp(-loss)``.
+
+    Args:
+        models: ``[k, P]``
+        weights: ``[c, k]`` of each client: non-negative, with sum 1.
+    """
+
+    models: Tensor
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def select(self, index: NDArray[np.int64]) -> Mixture:
+        """Return the mixtures of some of the clients."""
+        return Mixture(
+            self.models, self.weights[torch.as_tensor(index, device=self.weights.device)]
+        )

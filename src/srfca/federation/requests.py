@@ -1,0 +1,281 @@
+"""Requests: all that a method can ask of the clients.
+
+A request is a frozen dataclass, typed by its reply: ``ask(Train(...))`` replies with rows. ``c`` is
+the number of entries of a request, P the length of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from srfca.aggregation.rules import Aggregation, Mean
+from srfca.errors import require
+from srfca.federation.algorithms import Descent, LocalAlgorithm
+from srfca.federation.coordinates import Coordinates
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import Clients, ClientScores, T, as_clients
+from srfca.parameters import check_parameters, constrained
+from srfca.random import Key
+
+Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Request(Generic[T]):
+    """One question to some clients, given by their positions ``[c]``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", as_clients(self.clients))
+
+    clients: Clients
+
+    @property
+    def name(self) -> str:
+        """The kind of request, in lower case."""
+        return type(self).__name__.lower()
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        return replace(self, clients=self.clients[index])
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """At most ``size`` samples of each client, drawn by the seed: always the same ones."""
+
+    size: int = constrained(at_least=1)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "subsample ")
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Coordinates that clients keep to themselves from the training with this seed and purpose."""
+
+    coordinates: Coordinates
+    seed: int
+    purpose: str
+
+
+@dataclass(frozen=True, eq=False)
+class Train(Request[Tensor]):
+    """Train each client from its start, through the steps of round ``key.round``.
+
+    The reply is ``[c, P]``, or ``[c, n]`` with the n coordinates that are sent.
+
+    Args:
+        clients: ``[c]``; one client may train several models.
+        starts: ``[c, P]`` the models to start from.
+        local: How the clients train.
+        key: The training (seed and purpose) and its round.
+        algorithm: What the clients do in their steps.
+        personal: Coordinates that stay with the clients. A client starts there from what it had
+            after the round before, and from the initial model in round 0; it sends the others.
+        private: The clients need not send the models for the method to work: the budget does not
+            count them, and the reply serves the record alone.
+    """
+
+    starts: Tensor
+    local: LocalTraining
+    key: Key
+    algorithm: LocalAlgorithm = field(default_factory=Descent)
+    personal: Coordinates | None = None
+    private: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Local steps of each entry."""
+        return len(self.local.span(self.key.round))
+
+    @property
+    def sent(self) -> Coordinates | None:
+        """The coordinates that travel; None is all of them."""
+        return None if self.personal is None else self.personal.complement(self.starts.shape[1])
+
+    @property
+    def stateful(self) -> bool:
+        """Whether clients keep something from round to round of this training."""
+        return self.local.keep_state or self.personal is not None
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        return replace(
+            self,
+            clients=self.clients[index],
+            starts=self.starts[_at(index, self.starts)],
+            algorithm=self.algorithm.select(index),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients(Request[Tensor]):
+    """Compute each client's gradient at its model, over all of its training samples.
+
+    The reply is ``[c, P]``.
+
+    Args:
+        clients: ``[c]``
+        models: ``[c, P]``
+    """
+
+    models: Tensor
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        return replace(
+            self, clients=self.clients[index], models=self.models[_at(index, self.models)]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Losses(Request[Tensor]):
+    """Compute the mean loss of every model on every client's samples.
+
+    The reply is ``[c, k]``.
+
+    Args:
+        clients: ``[c]``
+        models: ``[k, P]``
+        split: Which samples.
+        subsample: Take only some of them.
+    """
+
+    models: Tensor
+    split: Split = "train"
+    subsample: Subsample | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(Request[Tensor]):
+    """Compute the share of each client's training samples that each model accounts for.
+
+    With models ``[k, P]``: the samples on which a model has the least loss, the first on a tie. With
+    a mixture: the mean of the model's posterior over the samples. The reply is ``[c, k]``.
+
+    Args:
+        clients: ``[c]``
+        models: ``[k, P]``, or the clients' mixtures.
+    """
+
+    models: Tensor | Mixture
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        models = self.models.select(index) if isinstance(self.models, Mixture) else self.models
+        return replace(self, clients=self.clients[index], models=models)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Request[ClientScores]):
+    """Compute loss and accuracy of each client's model, or mixture, on the client's data.
+
+    Args:
+        clients: ``[c]``
+        models: ``[c, P]``, or the clients' mixtures.
+        split: Which samples.
+        personal: Coordinates that each client fills in with its own.
+    """
+
+    models: Tensor | Mixture
+    split: Split = "test"
+    personal: Personal | None = None
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        models = (
+            self.models.select(index)
+            if isinstance(self.models, Mixture)
+            else self.models[_at(index, self.models)]
+        )
+        return replace(self, clients=self.clients[index], models=models)
+
+
+@dataclass(frozen=True, eq=False)
+class Subspaces(Request[Tensor]):
+    """Compute the leading left singular vectors of each client's training inputs.
+
+    They are those of the matrix ``[features, samples]``. The reply is ``[c, features, rank]``.
+
+    Args:
+        clients: ``[c]``
+        rank: How many vectors.
+    """
+
+    rank: int
+
+
+@dataclass(frozen=True, eq=False)
+class Collect(Request[Tensor]):
+    """Collect what clients keep to themselves, for the record of a simulation.
+
+    The reply is ``[c, n]``. A real client does not reply to it.
+
+    Args:
+        clients: ``[c]``
+        personal: What to collect.
+    """
+
+    personal: Personal
+
+
+@dataclass(frozen=True, eq=False)
+class Round(Request[Tensor]):
+    """One round: clients train from the model of their cluster, and their rows are aggregated.
+
+    The reply is ``[k, P]``: one model for each cluster; a cluster without replies keeps its model. By
+    default it is ``Train`` followed by the aggregation (``srfca.federation.rounds``). A federation
+    with ``answers_rounds`` may do better: reduce where the clients are, or aggregate securely.
+
+    Args:
+        clients: ``[c]`` the participants.
+        models: ``[k, P]`` the clusters' models.
+        labels: ``[c]`` the cluster of each participant.
+        local: How the clients train.
+        key: The training (seed and purpose) and its round.
+        aggregation: How a cluster's rows become one row.
+        server_lr: If given, clients send gradients instead of trained models, and the server takes a
+            step at this learning rate, times the schedule of ``local``.
+        shared: Coordinates that are aggregated over all participants, for all clusters.
+    """
+
+    models: Tensor
+    labels: NDArray[np.int64]
+    local: LocalTraining
+    key: Key
+    aggregation: Aggregation = field(default_factory=Mean)
+    server_lr: float | None = None
+    shared: Coordinates | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "labels", as_clients(self.labels))
+        require(
+            len(self.labels) == len(self.clients),
+            f"{len(self.clients)} participants need as many labels, not {len(self.labels)}",
+        )
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its participants."""
+        return replace(self, clients=self.clients[index], labels=self.labels[index])
+
+
+def _at(index: NDArray[np.int64], rows: Tensor) -> Tensor:
+    return torch.as_tensor(index, device=rows.device)
+
+
+AnyRequest = Request[Any]
+
+
+def every_client(client_ids: Iterable[str]) -> Clients:
+    """Return the positions of all clients."""
+    return np.arange(len(list(client_ids)), dtype=np.int64)

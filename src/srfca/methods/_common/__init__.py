@@ -1,0 +1,1 @@
+"""What methods share: parameters, rounds, starts, results."""

@@ -1,0 +1,184 @@
+"""The parameters of SR-FCA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from srfca.clustering.graph import GraphClustering
+from srfca.clustering.threshold import Metric, check_threshold
+from srfca.distances import Distance, distance_named
+from srfca.errors import require
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.requests import Subsample
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.rounds import Exchange
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
+from srfca.methods.sr_fca.algorithm import sr_fca
+from srfca.methods.sr_fca.thresholds import ThresholdRule, threshold_rule
+from srfca.parameters import constrained
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SRFCA(Method):
+    """Find the clusters of a federation, without their number, and a model for each.
+
+    Args:
+        threshold: lambda of ONE_SHOT: a number, a quantile of the distances ("30%"), or ``auto``,
+            which finds it and checks RECLUSTER and MERGE on the clients' held-out data. If there is
+            no gap but clients vary, it cuts them into parts and lets MERGE decide.
+        merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
+            do equally well on their clients' held-out data. None is the lambda of ONE_SHOT if that
+            is for distances, and ``auto`` if it is for profiles.
+        min_size: t, the smallest number of clients in a cluster.
+        one_shot_steps: Steps that clients train alone in ONE_SHOT; None is those of ``local``. Fewer
+            can be enough to tell who is alike, and leave more for the clusters.
+        refine_steps: R, the largest number of REFINE steps. REFINE stops when it leaves the clusters
+            unchanged: another step would train the same models again.
+        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
+            a function of two ``ModelSet``.
+        samples: Distances use losses on at most this many training samples of each client, drawn
+            by the seed; None is all of them.
+        metric: What the threshold applies to: ``distance``, ``profile`` (the distance between two
+            clients' denoised profiles of distances), or ``auto``: the distance for a number,
+            whichever shows groups better for an automatic threshold.
+        graph: Graph clustering: ``correlation``, ``components`` or ``cliques``.
+        all_pairs: Up to this many clients all pairs of distances are computed. With more clients,
+            only those that correlation clustering by random pivots needs, and eight clients
+            represent a cluster.
+        trim: beta of the trimmed mean, in [0, 1/2).
+        exchange: What clients send in TrimmedMeanGD: ``models`` after some local steps, or full
+            ``gradients``, along which the server steps with the schedule of ``local``.
+        server_lr: eta, the server's learning rate for gradients; None is that of ``local``.
+        diameter: TrimmedMeanGD projects its models onto the ball of this diameter around w0.
+        participation: The fraction of each cluster's clients that take part in a round.
+        resample: Train the local models again, on resampled data, before each REFINE.
+        final_steps: Steps of a last federated training inside the clusters, with a plain mean.
+        final_mu: Weight of its proximal term: 0 is FedAvg, more is FedProx.
+
+    Raises:
+        InputError: If a value is not allowed.
+
+    >>> from srfca import LocalTraining, Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=20, rotations=2), models.mlp(64, 32, 10))
+    >>> local = LocalTraining(steps=60, batch_size=10, lr=0.5)
+    >>> result = SRFCA(local=local, refine_steps=1).fit(fed, seed=0)
+    >>> result.partition == fed.data.truth
+    True
+    """
+
+    key: ClassVar[str] = "sr-fca"
+    name: ClassVar[str] = "SR-FCA"
+    paper: ClassVar[str] = (
+        "Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm with Model-based "
+        "Clustering. TMLR 2024."
+    )
+    family: ClassVar[Family] = "SR-FCA"
+
+    threshold: float | str = "auto"
+    merge_threshold: float | str | None = None
+    min_size: int = constrained(2, at_least=1)
+    one_shot_steps: int | None = constrained(None, at_least=1)
+    refine_steps: int = constrained(2, at_least=0)
+    distance: str | Distance = "cross_loss"
+    samples: int | None = constrained(128, at_least=1)
+    metric: Metric = "auto"
+    graph: GraphClustering = "correlation"
+    all_pairs: int = constrained(1000, at_least=0)
+    trim: float = constrained(0.1, at_least=0, less_than=0.5)
+    exchange: Exchange = "models"
+    server_lr: float | None = constrained(None, more_than=0)
+    diameter: float | None = constrained(None, more_than=0)
+    participation: float = constrained(1.0, more_than=0, at_most=1)
+    resample: bool = False
+    final_steps: int = constrained(0, at_least=0)
+    final_mu: float = constrained(0.0, at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_threshold(self.threshold, "threshold")
+        if self.merge_threshold is not None:
+            check_threshold(self.merge_threshold, "merge_threshold")
+            require(
+                not str(self.merge_threshold).endswith("%"),
+                "merge_threshold must be a number or 'auto': clusters are too few for a quantile",
+            )
+        distance_named(self.distance)
+
+    @classmethod
+    def as_in_paper(
+        cls,
+        threshold: float,
+        min_size: int = 2,
+        trim: float = 0.1,
+        refine_steps: int = 1,
+        **parameters: Any,
+    ) -> SRFCA:
+        """Return the literal algorithm of the paper: fixed thresholds, all samples, all pairs.
+
+        Args:
+            threshold: lambda, of ONE_SHOT and of MERGE.
+            min_size: t.
+            trim: beta.
+            refine_steps: R.
+            parameters: Any other parameter of ``SRFCA``.
+        """
+        literal: dict[str, Any] = {
+            "merge_threshold": threshold, "metric": "distance", "samples": None,
+            "all_pairs": 2**31,
+        }  # fmt: skip
+        return cls(
+            threshold=threshold, min_size=min_size, trim=trim, refine_steps=refine_steps,
+            **literal | parameters,
+        )  # fmt: skip
+
+    @property
+    def rule(self) -> ThresholdRule:
+        """The rule of ``threshold``."""
+        return threshold_rule(self.threshold)
+
+    @property
+    def trainings(self) -> float:
+        """ONE_SHOT, every REFINE, and the last training."""
+        together = max(self.refine_steps, 1) + self.final_steps / self.local.steps
+        alone = self.one_shot_training.steps / self.local.steps
+        return alone + together * self.participation
+
+    @property
+    def one_shot_training(self) -> LocalTraining:
+        """How clients train alone in ONE_SHOT."""
+        return replace(self.local, steps=self.one_shot_steps or self.local.steps)
+
+    def subsample(self, seed: int) -> Subsample | None:
+        """Return the samples that losses are computed on, None for all."""
+        return None if self.samples is None else Subsample(self.samples, seed)
+
+    def solve(self, run: Run) -> Answer:
+        """Find the clusters and their models."""
+        self.check(run)
+        clusters = sr_fca(run, self)
+        return Answer(clusters.partition.labels, clusters.models)
+
+    def check(self, run: Run) -> None:
+        """Raise an error for a federation that these parameters cannot cluster."""
+        m = run.num_clients
+        require(m >= 2, f"clustering needs at least two clients, but there is {m}")
+        require(
+            m <= self.all_pairs or self.graph == "correlation",
+            f"graph={self.graph!r} needs all pairs of the {m} clients: "
+            f"raise all_pairs={self.all_pairs}",
+        )
+        require(self.min_size <= m, f"min_size={self.min_size} is more than the {m} clients")
+        by_profile = self.metric == "profile" and self.merge_threshold is None
+        held_out = {
+            "threshold='auto'": self.threshold == "auto",
+            "merge_threshold='auto'": self.merge_threshold == "auto",
+            "metric='profile' without a merge_threshold": by_profile,
+        }
+        for option, is_set in held_out.items():
+            require(
+                not is_set or "validation" in run.federation.splits,
+                f"{option} needs held-out data, but this federation has no validation split",
+            )
