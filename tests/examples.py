@@ -22,7 +22,7 @@ def classification(
         x = torch.randn(n, *shape, generator=g)
         return x, (x.flatten(1) @ teacher.T).argmax(1)
 
-    return ClientData.of([draw(n) for n in sizes], [draw(5) for _ in sizes])
+    return ClientData.from_arrays([draw(n) for n in sizes], [draw(5) for _ in sizes])
 
 
 def regression(sizes: list[int], d: int = 4, seed: int = 0, clusters: int = 1) -> ClientData:
@@ -36,7 +36,7 @@ def regression(sizes: list[int], d: int = 4, seed: int = 0, clusters: int = 1) -
 
     truth = [i % clusters for i in range(len(sizes))]
     train = [draw(n, c) for n, c in zip(sizes, truth, strict=True)]
-    return ClientData.of(train, [draw(20, c) for c in truth], truth)
+    return ClientData.from_arrays(train, [draw(20, c) for c in truth], truth)
 
 
 def characters(sizes: list[int], seed: int = 0) -> ClientData:
@@ -47,7 +47,7 @@ def characters(sizes: list[int], seed: int = 0) -> ClientData:
         x = torch.randint(7, (n, 5), generator=g)
         return x, x[:, -2]
 
-    return ClientData.of([draw(n) for n in sizes], [draw(5) for _ in sizes])
+    return ClientData.from_arrays([draw(n) for n in sizes], [draw(5) for _ in sizes])
 
 
 class Recurrent(nn.Module):
@@ -115,7 +115,7 @@ def permuted_digits_of_unequal_scale(clients: int = 16) -> ClientData:
 
     A BatchNorm's buffers then vary by the brightness, far more than the weights by the group.
     """
-    made = rotated_digits(clients=clients, rotations=1)
+    made = rotated_digits(num_clients=clients, rotations=1)
     order = torch.randperm(clients, generator=torch.Generator().manual_seed(0))
     gains = torch.linspace(2.0, 40.0, clients)[order]
     parts = [
@@ -123,7 +123,7 @@ def permuted_digits_of_unequal_scale(clients: int = 16) -> ClientData:
         for c, gain in enumerate(gains)
         for x, y in [made.train.of(c)]
     ]
-    return ClientData.of(parts, truth=np.arange(clients) % 2)
+    return ClientData.from_arrays(parts, truth=np.arange(clients) % 2)
 
 
 def batch_normed_mlp() -> nn.Module:
@@ -151,7 +151,7 @@ def mixed_regressions(
 
     train = [draw(n, share) for share in shares]
     test = [draw(200, share) for share in shares]
-    return ClientData.of(train, test, [int(share < 0.5) for share in shares])
+    return ClientData.from_arrays(train, test, [int(share < 0.5) for share in shares])
 
 
 def mixed_labels(
@@ -168,7 +168,7 @@ def mixed_labels(
 
     train = [draw(n, share) for share in shares]
     test = [draw(200, share) for share in shares]
-    return ClientData.of(train, test, [int(share < 0.5) for share in shares])
+    return ClientData.from_arrays(train, test, [int(share < 0.5) for share in shares])
 
 
 def on_a_line(width: float, seed: int) -> tuple[ClientData, np.ndarray]:
@@ -181,4 +181,6 @@ def on_a_line(width: float, seed: int) -> tuple[ClientData, np.ndarray]:
         x = torch.randn(40, 6, generator=g)
         return x, x @ (middle + width * place * away) + 0.3 * torch.randn(40, generator=g)
 
-    return ClientData.of([draw(t) for t in places], [draw(t) for t in places]), places.numpy()
+    return ClientData.from_arrays(
+        [draw(t) for t in places], [draw(t) for t in places]
+    ), places.numpy()

@@ -1,45 +1,44 @@
-"""Client data: what the clients hold, with the true partition where it is known."""
+"""Client data: the samples of every client, and the true partition where it is known.
 
-from collections.abc import Callable
+Data sets register themselves in ``DATASETS``, one file of ``srfca.data.datasets`` each. They are
+attributes of this package by their keys: ``srfca.data.rotated_digits``.
+"""
 
-from srfca.data.clients import ClientData, Samples
-from srfca.data.custom import load
-from srfca.data.digits import rotated_digits
-from srfca.data.federate import federate
-from srfca.data.paper import (
-    femnist,
-    inverted_mnist,
-    label_cifar10,
-    rotated_cifar10,
-    rotated_mnist,
-    shakespeare,
-)
-from srfca.data.synthetic import synthetic
+from typing import TYPE_CHECKING
 
-FEDERATIONS: dict[str, Callable[..., ClientData]] = {
-    "femnist": femnist,
-    "inverted_mnist": inverted_mnist,
-    "label_cifar10": label_cifar10,
-    "rotated_cifar10": rotated_cifar10,
-    "rotated_digits": rotated_digits,
-    "rotated_mnist": rotated_mnist,
-    "shakespeare": shakespeare,
-    "synthetic": synthetic,
-}
-"""Client data by the names that experiments use."""
+from srfca.data.client_data import ClientData, Samples
+from srfca.data.client_files import load
+from srfca.data.datasets.cifar10 import label_cifar10, rotated_cifar10
+from srfca.data.datasets.femnist import femnist
+from srfca.data.datasets.mnist import inverted_mnist, rotated_mnist
+from srfca.data.datasets.rotated_digits import rotated_digits
+from srfca.data.datasets.shakespeare import shakespeare
+from srfca.data.datasets.synthetic import synthetic
+from srfca.data.partition import federate
+from srfca.data.registry import DATASETS, DatasetFunction, register_dataset
 
 __all__ = [
-    "FEDERATIONS",
+    "DATASETS",
     "ClientData",
+    "DatasetFunction",
     "Samples",
     "federate",
     "femnist",
     "inverted_mnist",
     "label_cifar10",
     "load",
+    "register_dataset",
     "rotated_cifar10",
     "rotated_digits",
     "rotated_mnist",
     "shakespeare",
     "synthetic",
 ]
+
+if not TYPE_CHECKING:  # type checkers see the imports above, and report any other name
+
+    def __getattr__(name: str) -> DatasetFunction:
+        """Return a registered data set that is not imported above, by its key."""
+        if not name.startswith("_") and name in DATASETS:
+            return DATASETS[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

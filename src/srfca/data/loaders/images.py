@@ -1,4 +1,4 @@
-"""Labelled images, as the image data sets publish them: one training and one test part."""
+"""Labeled images with a training and a test part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images ``[N, H, W]`` or colour images ``[N, 3, H, W]`` with their classes ``[N]``."""
+    """Labeled images, with pixels from 0 to 255.
+
+    Args:
+        train_x: Gray images ``[n, height, width]`` or color images ``[n, 3, height, width]``.
+        train_y: Their classes, ``[n]``.
+        test_x: Test images of the same shape.
+        test_y: Their classes.
+    """
 
     train_x: NDArray[np.uint8]
     train_y: NDArray[np.int64]

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Part:
-    """The samples of all users, one user after another; user i has ``sizes[i]`` of them."""
+class UserSamples:
+    """Samples of all users, concatenated user by user.
+
+    Args:
+        x: Inputs, ``[n, ...]``.
+        y: Targets, ``[n]``.
+        sizes: Number of samples of each user.
+    """
 
     x: NDArray[Any]
     y: NDArray[np.int64]
@@ -20,33 +26,38 @@ class Part:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Where each user's samples begin: ``[m]``."""
+        """Index of each user's first sample."""
         return np.cumsum(self.sizes) - self.sizes
 
     def of(self, user: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """One user's ``x`` and ``y``, as views."""
+        """Return ``x`` and ``y`` of one user, as views."""
         start = int(self.offsets[user])
         span = slice(start, start + int(self.sizes[user]))
         return self.x[span], self.y[span]
 
-    def take(self, users: Sequence[int] | NDArray[np.int64]) -> Part:
-        """A copy of these users' samples, in this order."""
-        chosen = np.asarray(users, np.int64)
-        rows = spans(self.offsets[chosen], self.sizes[chosen])
-        return Part(self.x[rows], self.y[rows], self.sizes[chosen])
+    def take(self, users: Sequence[int] | NDArray[np.int64]) -> UserSamples:
+        """Return a copy of the samples of some users, in this order."""
+        selected = np.asarray(users, np.int64)
+        indices = ranges(self.offsets[selected], self.sizes[selected])
+        return UserSamples(self.x[indices], self.y[indices], self.sizes[selected])
 
 
 @dataclass(frozen=True)
 class Users:
     """Training and test samples of every user.
 
-    Every user has training data. A user may have no test data, where the publisher gives none:
-    ``keep(test=1)`` leaves those out.
+    Every user has training samples. A user can be without test samples, if the publisher gives
+    none: ``at_least(test=1)`` drops those.
+
+    Args:
+        names: The users' names, all different.
+        train: Training samples.
+        test: Test samples.
     """
 
     names: tuple[str, ...]
-    train: Part
-    test: Part
+    train: UserSamples
+    test: UserSamples
 
     def __len__(self) -> int:
         return len(self.names)
@@ -56,22 +67,27 @@ class Users:
         return f"Users({len(self)} users, {counts}, {self.train.x.shape[1:]})"
 
     def take(self, users: Sequence[int] | NDArray[np.int64]) -> Users:
-        """These users alone, in this order."""
+        """Return some of the users, in this order."""
         return Users(
             tuple(self.names[int(user)] for user in users),
             self.train.take(users),
             self.test.take(users),
         )
 
-    def keep(self, *, samples: int = 0, train: int = 1, test: int = 0) -> Users:
-        """The users with at least so many samples in all, for training and for testing."""
-        sizes, held = self.train.sizes, self.test.sizes
-        return self.take(
-            np.flatnonzero((sizes + held >= samples) & (sizes >= train) & (held >= test))
-        )
+    def at_least(self, *, total: int = 0, train: int = 1, test: int = 0) -> Users:
+        """Return the users with a minimum number of samples.
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as arrays by name; ``from_arrays`` undoes it."""
+        Args:
+            total: Minimum number of training and test samples together.
+            train: Minimum number of training samples.
+            test: Minimum number of test samples.
+        """
+        train_sizes, test_sizes = self.train.sizes, self.test.sizes
+        enough = train_sizes + test_sizes >= total
+        return self.take(np.flatnonzero(enough & (train_sizes >= train) & (test_sizes >= test)))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays by name, for ``from_arrays``."""
         return {
             "names": np.array(self.names, dtype=np.str_),
             "train_x": self.train.x,
@@ -84,19 +100,24 @@ class Users:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Users:
-        """Users from what ``arrays`` gave."""
-        parts = (
-            Part(arrays[f"{part}_x"], arrays[f"{part}_y"], arrays[f"{part}_sizes"])
-            for part in ("train", "test")
+        """Return users made from the arrays of ``to_arrays``."""
+        train, test = (
+            UserSamples(arrays[f"{split}_x"], arrays[f"{split}_y"], arrays[f"{split}_sizes"])
+            for split in ("train", "test")
         )
-        return cls(tuple(arrays["names"].tolist()), *parts)
+        return cls(tuple(arrays["names"].tolist()), train, test)
 
 
-def spans(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers ``start, ..., start + size - 1`` of every span, one span after another.
+def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the concatenated ranges ``start, ..., start + size - 1``.
 
-    >>> spans(np.array([10, 3]), np.array([2, 3])).tolist()
-    [10, 11, 3, 4, 5]
+    Args:
+        starts: First number of each range.
+        sizes: Length of each range.
+
+    Examples:
+        >>> ranges(np.array([10, 3]), np.array([2, 3])).tolist()
+        [10, 11, 3, 4, 5]
     """
     within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(starts, sizes) + within

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from srfca.data.loaders import cifar10
 from srfca.errors import InputError
-from tests.damage import attempt, damaged
+from tests.data.damage import damaged, read_or_refuse
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (3, 3072), dtype=np.uint8)
@@ -23,15 +23,15 @@ LABELS = [6, 0, 9]
 NAMES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
 
 
-def modern(protocol: int, keys: type = bytes) -> bytes:
+def numpy_batch(protocol: int, keys: type = bytes) -> bytes:
     batch: dict[Any, Any] = {"labels": LABELS, "data": PIXELS, "batch_label": "x"}
     if keys is bytes:
         batch = {key.encode(): value for key, value in batch.items()}
     return pickle.dumps(batch, protocol)
 
 
-def official() -> bytes:
-    """A batch byte by byte as Python 2 wrote it: strings and numpy.core, protocol 2."""
+def python2_batch() -> bytes:
+    """A batch with the bytes that Python 2 wrote: strings and numpy.core, protocol 2."""
     out = io.BytesIO()
 
     def string(text: bytes) -> bytes:
@@ -53,17 +53,17 @@ def official() -> bytes:
 
 
 BATCHES = {
-    "official": official(),
-    **{f"protocol {protocol}": modern(protocol) for protocol in (2, 3, 4, 5)},
-    "text keys": modern(4, str),
+    "Python 2": python2_batch(),
+    **{f"protocol {protocol}": numpy_batch(protocol) for protocol in (2, 3, 4, 5)},
+    "text keys": numpy_batch(4, str),
 }
 
 
 def write(folder: Path, batch: bytes) -> None:
-    home = folder / "cifar-10-batches-py"
-    home.mkdir()
+    subfolder = folder / "cifar-10-batches-py"
+    subfolder.mkdir()
     for name in NAMES:
-        (home / name).write_bytes(batch)
+        (subfolder / name).write_bytes(batch)
 
 
 @pytest.mark.parametrize("kind", BATCHES)
@@ -75,20 +75,20 @@ def test_python_batches_are_read(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(images.train_x[3:6].reshape(3, -1), PIXELS)
 
 
-def test_columns_first_is_read_as_numpy_does(tmp_path: Path) -> None:
+def test_column_major_arrays_are_read_as_numpy_does(tmp_path: Path) -> None:
     batch = {b"labels": LABELS, b"data": np.asfortranarray(PIXELS)}
     for protocol in (2, 4, 5):
-        x, _ = cifar10.python_batch(tmp_path, pickle.dumps(batch, protocol))
+        x, _ = cifar10.parse_python_batch(tmp_path, pickle.dumps(batch, protocol))
         np.testing.assert_array_equal(x, PIXELS)
 
 
 def test_binary_batches_are_read(tmp_path: Path) -> None:
-    home = tmp_path / "cifar-10-batches-bin"
-    home.mkdir()
+    subfolder = tmp_path / "cifar-10-batches-bin"
+    subfolder.mkdir()
     rows = np.zeros((10_000, 3073), np.uint8)
     rows[:3, 0], rows[:3, 1:] = LABELS, PIXELS
     for name in NAMES:
-        (home / f"{name}.bin").write_bytes(rows.tobytes())
+        (subfolder / f"{name}.bin").write_bytes(rows.tobytes())
     images = cifar10.load(tmp_path)
     assert images.train_x.shape == (50_000, 3, 32, 32)
     assert images.train_y[10_000:10_003].tolist() == LABELS
@@ -104,7 +104,7 @@ class Malicious:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_a_malicious_pickle_is_refused_and_does_nothing(tmp_path: Path, protocol: int) -> None:
+def test_a_malicious_pickle_is_refused_and_not_executed(tmp_path: Path, protocol: int) -> None:
     harm = tmp_path / "harm"
     for call in ((os.system, f"touch {harm}"), (eval, f"open({str(harm)!r}, 'w')")):
         batch = {b"labels": LABELS, b"data": PIXELS, b"more": Malicious(*call)}
@@ -126,7 +126,7 @@ def test_a_malicious_pickle_is_refused_and_does_nothing(tmp_path: Path, protocol
         ("srfca.data.loaders.cifar10", "os"),
     ],
 )
-def test_nothing_else_can_be_named(module: str, name: str) -> None:
+def test_other_names_are_refused(module: str, name: str) -> None:
     with pytest.raises(pickle.UnpicklingError, match="asks for"):
         cifar10.restricted_load(f"\x80\x02c{module}\n{name}\n.".encode("latin1"))
 
@@ -137,14 +137,14 @@ def test_nothing_else_can_be_named(module: str, name: str) -> None:
         b"\x80\x02cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R.",  # an array of objects
         b"\x80\x02cnumpy\nndarray\nJ\xff\xff\xff\x7f\x85R.",  # an array of two gigabytes
         b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo of two thousand million entries
-        b"\x80\x02c_codecs\nencode\n}(U\x01aK\x01ub.",  # changes what it may only call
+        b"\x80\x02c_codecs\nencode\n}(U\x01aK\x01ub.",  # modifies a function
         b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x00.",  # a bytearray that needs all memory
         pickle.dumps(np.zeros(3, np.float32), 2),
         pickle.dumps(np.array([None]), 2),
         pickle.dumps({1, 2}, 4),
     ],
 )
-def test_what_is_not_a_plain_container_or_bytes_is_refused(content: bytes) -> None:
+def test_other_objects_are_refused(content: bytes) -> None:
     with pytest.raises((pickle.UnpicklingError, ValueError)):
         cifar10.restricted_load(content)
 
@@ -164,14 +164,14 @@ def test_what_is_not_a_plain_container_or_bytes_is_refused(content: bytes) -> No
         {b"labels": LABELS, b"data": PIXELS.tolist()},
     ],
 )
-def test_wrong_batches_are_refused_by_name(tmp_path: Path, batch: object) -> None:
+def test_invalid_batches_are_refused(tmp_path: Path, batch: object) -> None:
     path = tmp_path / "test_batch"
     path.write_bytes(pickle.dumps(batch, 4))
     with pytest.raises(InputError, match="test_batch"):
         cifar10.read_batch(path)
 
 
-def test_a_binary_batch_of_another_length_or_class_is_refused(tmp_path: Path) -> None:
+def test_invalid_binary_batches_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "test_batch.bin"
     path.write_bytes(bytes(3073 * 9999))
     with pytest.raises(InputError, match=r"test_batch.bin: has .* must have 30730000"):
@@ -181,32 +181,32 @@ def test_a_binary_batch_of_another_length_or_class_is_refused(tmp_path: Path) ->
         cifar10.read_batch(path)
 
 
-def test_a_missing_batch_is_named(tmp_path: Path) -> None:
-    write(tmp_path, official())
+def test_errors_name_missing_batches(tmp_path: Path) -> None:
+    write(tmp_path, python2_batch())
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(InputError, match=r"data_batch_3 is not in .*srfca data get cifar10"):
         cifar10.load(tmp_path)
 
 
 def small(kind: str) -> bytes:
-    """A batch with one image, so that much of what is damaged is not pixels."""
+    """A batch with one image, so that much of the damage is outside of the pixels."""
     content = BATCHES[kind]
-    if kind == "official":
+    if kind == "Python 2":
         return content.replace(PIXELS.tobytes(), bytes(PIXELS.size))
     return pickle.dumps({b"labels": [3], b"data": PIXELS[:1]}, int(kind[-1]))
 
 
-@given(data=st.data(), kind=st.sampled_from(["official", "protocol 2", "protocol 4", "protocol 5"]))
+@given(data=st.data(), kind=st.sampled_from(["Python 2", "protocol 2", "protocol 4", "protocol 5"]))
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_damaged_batch_is_refused_or_of_the_right_form(
+def test_a_damaged_batch_is_refused_or_has_the_right_form(
     tmp_path: Path, data: st.DataObject, kind: str
 ) -> None:
     content = small(kind)
-    head = data.draw(st.booleans())
-    broken = data.draw(damaged(content[:150])) + content[150:] if head else None
-    batch = attempt(
+    in_header = data.draw(st.booleans())
+    broken = data.draw(damaged(content[:150])) + content[150:] if in_header else None
+    batch = read_or_refuse(
         cifar10.read_batch, tmp_path / "data_batch_1", broken or data.draw(damaged(content))
     )
     if batch is not None:
@@ -216,7 +216,7 @@ def test_a_damaged_batch_is_refused_or_of_the_right_form(
         assert set(y.tolist()) <= set(range(10))
 
 
-def test_the_real_cifar10(real_data: Callable[[str], Path]) -> None:
+def test_real_cifar10(real_data: Callable[[str], Path]) -> None:
     images = cifar10.load(real_data("cifar10"))
     assert images.train_x.shape == (50_000, 3, 32, 32)
     assert images.train_y[:5].tolist() == [6, 9, 9, 4, 1]

@@ -13,9 +13,9 @@ from PIL import Image
 from pyarrow import csv, parquet
 
 from srfca.data.loaders import femnist, letters, shakespeare
-from srfca.data.loaders import parquet as loader
+from srfca.data.loaders.parquet import read_femnist, read_shakespeare
 from srfca.errors import InputError
-from tests.damage import attempt, damaged
+from tests.data.damage import damaged, read_or_refuse
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (31, 28, 28), dtype=np.uint8)
@@ -44,20 +44,20 @@ def write(path: Path, columns: dict[str, Any], **options: Any) -> Path:
     return path
 
 
-def test_writers_are_gathered_and_split(tmp_path: Path) -> None:
+def test_images_are_grouped_by_writer_and_split(tmp_path: Path) -> None:
     columns = images()
-    for i, rows in enumerate((slice(0, 20), slice(20, None))):
-        part = {name: column[rows] for name, column in columns.items()}
+    for i, span in enumerate((slice(0, 20), slice(20, None))):
+        part = {name: column[span] for name, column in columns.items()}
         write(tmp_path / "femnist" / f"train-0000{i}-of-00002.parquet", part, row_group_size=7)
     users = femnist.load(tmp_path)
     assert users.names == ("f1", "f2", "f3")
     assert users.train.sizes.tolist() == [9, 18, 1]
     assert users.test.sizes.tolist() == [1, 2, 0]
     for i, name in enumerate(users.names):
-        mine = [j for j, writer in enumerate(WRITERS) if writer == name]
-        both = [users.train.of(i), users.test.of(i)]
-        have = {(x.tobytes(), int(y)) for part in both for x, y in zip(*part, strict=True)}
-        assert have == {(PIXELS[j].tobytes(), int(CLASSES[j])) for j in mine}
+        rows = [j for j, writer in enumerate(WRITERS) if writer == name]
+        splits = [users.train.of(i), users.test.of(i)]
+        read = {(x.tobytes(), int(y)) for pair in splits for x, y in zip(*pair, strict=True)}
+        assert read == {(PIXELS[j].tobytes(), int(CLASSES[j])) for j in rows}
     np.testing.assert_array_equal(femnist.load(tmp_path).test.x, users.test.x)
 
 
@@ -74,7 +74,7 @@ def windows(count: int = 500, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "client_id", "csv"])
-def test_roles_are_gathered_and_split_in_order(tmp_path: Path, kind: str) -> None:
+def test_windows_are_grouped_by_role_and_split_in_order(tmp_path: Path, kind: str) -> None:
     columns = windows()
     if kind == "client_id":
         columns["client_id"] = columns.pop("character_id")
@@ -106,38 +106,36 @@ def test_roles_are_gathered_and_split_in_order(tmp_path: Path, kind: str) -> Non
         ({"image": [{"bytes": None}] * 31}, "without 'bytes'"),
     ],
 )
-def test_wrong_images_are_refused_by_name(
-    tmp_path: Path, change: dict[str, Any], problem: str
-) -> None:
+def test_invalid_images_are_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     path = write(tmp_path / "file.parquet", images(**change))
     with pytest.raises(InputError, match=problem) as error:
-        loader.femnist([path])
+        read_femnist([path])
     assert str(path) in str(error.value)
 
 
-def test_wrong_text_is_refused_by_name(tmp_path: Path) -> None:
+def test_invalid_text_is_refused(tmp_path: Path) -> None:
     short = windows(3)
     short["x"][2] = short["x"][2][1:]
     path = write(tmp_path / "file.parquet", short)
     with pytest.raises(InputError, match=r"file.parquet: column x .* length 80"):
-        loader.shakespeare([path])
+        read_shakespeare([path])
     with pytest.raises(InputError, match=r"no column image, but character_id, x, y"):
-        loader.femnist([path])
+        read_femnist([path])
     with pytest.raises(InputError, match="no rows"):
-        loader.shakespeare([write(path, windows(0, character_id=pyarrow.array([], "string")))])
+        read_shakespeare([write(path, windows(0, character_id=pyarrow.array([], "string")))])
     (tmp_path / "shakespeare.csv").write_bytes(b"character_id,x,y\na,b\n\xff")
     with pytest.raises(InputError, match=r"shakespeare.csv: cannot be read"):
-        loader.shakespeare([tmp_path / "shakespeare.csv"])
+        read_shakespeare([tmp_path / "shakespeare.csv"])
 
 
 @pytest.mark.parametrize(("module", "package"), [("pyarrow", "pyarrow"), ("PIL.Image", "pillow")])
-def test_a_missing_package_is_named(
+def test_errors_name_missing_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, package: str
 ) -> None:
     path = write(tmp_path / "file.parquet", images())
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"needs {package}: .*srfca\[parquet\]"):
-        loader.femnist([path])
+        read_femnist([path])
 
 
 def table(columns: dict[str, Any]) -> bytes:
@@ -150,8 +148,8 @@ def table(columns: dict[str, Any]) -> bytes:
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_damaged_table_of_images_is_refused_or_sound(tmp_path: Path, content: bytes) -> None:
-    users = attempt(lambda path: loader.femnist([path]), tmp_path / "file.parquet", content)
+def test_a_damaged_table_of_images_is_refused_or_valid(tmp_path: Path, content: bytes) -> None:
+    users = read_or_refuse(lambda path: read_femnist([path]), tmp_path / "file.parquet", content)
     if users is not None:
         assert users.train.x.shape[1:] == (28, 28)
         assert len(users.train.x) == users.train.sizes.sum() == len(users.train.y)
@@ -161,8 +159,10 @@ def test_a_damaged_table_of_images_is_refused_or_sound(tmp_path: Path, content: 
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_damaged_table_of_text_is_refused_or_sound(tmp_path: Path, content: bytes) -> None:
-    users = attempt(lambda path: loader.shakespeare([path]), tmp_path / "file.parquet", content)
+def test_a_damaged_table_of_text_is_refused_or_valid(tmp_path: Path, content: bytes) -> None:
+    users = read_or_refuse(
+        lambda path: read_shakespeare([path]), tmp_path / "file.parquet", content
+    )
     if users is not None:
         assert users.train.x.shape[1:] == (80,)
         assert users.train.x.max() < 80

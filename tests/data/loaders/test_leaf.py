@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from srfca.data.loaders import femnist, leaf, letters, shakespeare
 from srfca.data.loaders.users import Users
 from srfca.errors import InputError
-from tests.damage import attempt, damaged
+from tests.data.damage import damaged, read_or_refuse
 
 RNG = np.random.default_rng(0)
 Samples = dict[str, dict[str, Any]]
@@ -38,9 +38,9 @@ def blob(samples: Samples) -> dict[str, Any]:
 
 
 def write(folder: Path, part: str, *files: dict[str, Any], name: str = "femnist") -> list[Path]:
-    home = folder / name / part
-    home.mkdir(parents=True, exist_ok=True)
-    paths = [home / f"all_data_{i}_{part}.json" for i in range(len(files))]
+    subfolder = folder / name / part
+    subfolder.mkdir(parents=True, exist_ok=True)
+    paths = [subfolder / f"all_data_{i}_{part}.json" for i in range(len(files))]
     for path, file in zip(paths, files, strict=True):
         path.write_text(json.dumps(file))
     return paths
@@ -70,7 +70,7 @@ def test_users_of_several_files_are_read_and_matched(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.test.x, users.test.x)
 
 
-def test_users_without_training_data_are_left_out_and_without_test_data_kept(
+def test_users_without_training_data_are_dropped(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, "train", blob(images({"a": 2, "none": 0, "b": 1, "c": 1})))
@@ -80,12 +80,12 @@ def test_users_without_training_data_are_left_out_and_without_test_data_kept(
     assert users.train.sizes.tolist() == [2, 1, 1]
     assert users.test.sizes.tolist() == [0, 3, 0]
     assert len(users.test.x) == 3
-    assert users.keep(test=1).names == ("b",)
-    assert users.keep(train=2).names == ("a",)
+    assert users.at_least(test=1).names == ("b",)
+    assert users.at_least(train=2).names == ("a",)
     assert users.take([2, 0]).names == ("c", "a")
 
 
-def test_leaf_leaves_empty_entries_of_users_that_it_dropped(tmp_path: Path) -> None:
+def test_empty_entries_of_dropped_users_are_ignored(tmp_path: Path) -> None:
     content = blob(images({"a": 2}))
     content["user_data"]["dropped"] = {"x": [], "y": []}
     content["hierarchies"] = ["h"]
@@ -94,17 +94,17 @@ def test_leaf_leaves_empty_entries_of_users_that_it_dropped(tmp_path: Path) -> N
     assert femnist.load(tmp_path).names == ("a",)
 
 
-@pytest.mark.parametrize("where", ["train", "test"])
-def test_pixels_that_are_not_bytes_are_kept_as_floats(tmp_path: Path, where: str) -> None:
-    plain, odd = images({"a": 2, "b": 2}), images({"a": 2, "b": 2})
-    odd["b"]["x"][1][5] = 0.12345
-    write(tmp_path, "train", blob(odd if where == "train" else plain))
-    write(tmp_path, "test", blob(odd if where == "test" else plain))
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_other_pixels_are_stored_as_floats(tmp_path: Path, split: str) -> None:
+    plain, fractional = images({"a": 2, "b": 2}), images({"a": 2, "b": 2})
+    fractional["b"]["x"][1][5] = 0.12345
+    write(tmp_path, "train", blob(fractional if split == "train" else plain))
+    write(tmp_path, "test", blob(fractional if split == "test" else plain))
     users = femnist.load(tmp_path)
     assert users.train.x.dtype == users.test.x.dtype == np.float32
-    part = users.train if where == "train" else users.test
+    part = users.train if split == "train" else users.test
     for i, name in enumerate("ab"):
-        expected = np.array(odd[name]["x"]).reshape(-1, 28, 28)
+        expected = np.array(fractional[name]["x"]).reshape(-1, 28, 28)
         np.testing.assert_allclose(part.of(i)[0], expected, atol=6e-5)
     assert part.of(1)[0][1].reshape(-1)[5] == np.float32(0.12345)
 
@@ -142,7 +142,7 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (lambda c: c["user_data"]["a"].update(x=5), "images"),
     ],
 )
-def test_wrong_files_are_refused_by_name(
+def test_invalid_files_are_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], problem: str
 ) -> None:
     write(tmp_path, "train", spoiled(change))
@@ -159,7 +159,7 @@ def test_a_user_in_two_files_is_refused(tmp_path: Path) -> None:
         femnist.load(tmp_path)
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
+def test_errors_name_missing_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"train/\*.json .* is not in .*femnist.*LEAF"):
         femnist.load(tmp_path)
     write(tmp_path, "train", blob(images({"a": 1})))
@@ -167,17 +167,17 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         femnist.load(tmp_path)
 
 
-SOUND = images({"Ann": 2, "Bob": 1})
-CONTENT = json.dumps(blob(SOUND)).encode()
+VALID = images({"Ann": 2, "Bob": 1})
+CONTENT = json.dumps(blob(VALID)).encode()
 
 
 @given(content=damaged(CONTENT))
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_damaged_file_is_refused_or_sound(tmp_path: Path, content: bytes) -> None:
-    result = attempt(
-        lambda path: leaf.read_part([path], leaf.IMAGES), tmp_path / "file.json", content
+def test_a_damaged_file_is_refused_or_valid(tmp_path: Path, content: bytes) -> None:
+    result = read_or_refuse(
+        lambda path: leaf.read_samples([path], leaf.IMAGES), tmp_path / "file.json", content
     )
     if result is not None:
         names, part = result
@@ -191,7 +191,7 @@ def test_a_damaged_file_is_refused_or_sound(tmp_path: Path, content: bytes) -> N
 def test_memory_is_bounded_by_the_result_and_one_user(tmp_path: Path) -> None:
     (path,) = write(tmp_path, "train", blob(images({f"user {i}": 10 for i in range(60)})))
     tracemalloc.start()
-    _, part = leaf.read_part([path], leaf.IMAGES)
+    _, part = leaf.read_samples([path], leaf.IMAGES)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert path.stat().st_size > 3_000_000
@@ -205,21 +205,21 @@ def windows(text: str, count: int) -> dict[str, Any]:
     }
 
 
-def test_leafs_shakespeare_is_read(tmp_path: Path) -> None:
+def test_shakespeare_of_leaf_is_read(tmp_path: Path) -> None:
     text = "".join(RNG.choice(list(letters.ALPHABET), 400))
     train, test = {"A_B": windows(text, 200)}, {"A_B": windows(text[279:], 41)}
     write(tmp_path, "train", blob(train), name="shakespeare")
-    counted = blob(test)
-    counted["num_samples"] = [41 + 79]
-    (path,) = write(tmp_path, "test", counted, name="shakespeare")
+    declared = blob(test)
+    declared["num_samples"] = [41 + 79]
+    (path,) = write(tmp_path, "test", declared, name="shakespeare")
     users = shakespeare.load(tmp_path, min_samples=241)
     assert users.train.x.shape == (200, 80)
     assert letters.decode(users.train.x[7]) == text[7:87]
     assert letters.ALPHABET[users.test.y[0]] == text[359]
     with pytest.raises(InputError, match=r"no role .* has 242 samples"):
         shakespeare.load(tmp_path, min_samples=242)
-    counted["num_samples"] = [42]
-    path.write_text(json.dumps(counted))
+    declared["num_samples"] = [42]
+    path.write_text(json.dumps(declared))
     with pytest.raises(InputError, match="41 samples, but 'num_samples' says 42"):
         shakespeare.load(tmp_path, min_samples=1)
 
@@ -234,7 +234,7 @@ def test_strings_of_another_length_are_refused(tmp_path: Path) -> None:
             shakespeare.load(tmp_path)
 
 
-def test_the_real_femnist(real_data: Callable[[str], Path]) -> None:
+def test_real_femnist(real_data: Callable[[str], Path]) -> None:
     users: Users = femnist.load(real_data("femnist"))
     sizes = users.train.sizes + users.test.sizes
     assert users.train.x.dtype == np.uint8

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from srfca.data.loaders.store import cached, data_folder
+from srfca.data.loaders.cache import cached, data_folder
 from srfca.errors import InputError
 
 
@@ -44,7 +44,7 @@ def entries(folder: Path) -> list[Path]:
     return sorted((folder / ".srfca-cache").iterdir())
 
 
-def test_the_data_folder_is_given_or_named_or_the_users(
+def test_data_folder_is_an_argument_a_variable_or_the_user_cache(
     tmp_path: Path, user_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SRFCA_DATA", raising=False)
@@ -54,7 +54,7 @@ def test_the_data_folder_is_given_or_named_or_the_users(
     assert data_folder("elsewhere") == Path("elsewhere")
 
 
-def test_a_second_read_does_not_parse_and_gives_the_same(parser: Parser) -> None:
+def test_a_second_read_uses_the_cache(parser: Parser) -> None:
     first, second = load(parser), load(parser)
     assert parser.calls == 1
     for name, array in parser().items():
@@ -63,14 +63,14 @@ def test_a_second_read_does_not_parse_and_gives_the_same(parser: Parser) -> None
             np.testing.assert_array_equal(read[name], array)
 
 
-def test_what_is_read_may_be_changed_without_harm(parser: Parser) -> None:
+def test_writing_to_arrays_does_not_change_the_cache(parser: Parser) -> None:
     load(parser)["x"][:] = 0
     assert load(parser)["x"][7] == 7
     assert parser.calls == 1
 
 
 @pytest.mark.parametrize("change", ["content", "time"])
-def test_changed_files_are_parsed_again_and_the_old_entry_goes(parser: Parser, change: str) -> None:
+def test_changed_files_are_parsed_again_and_replace_the_entry(parser: Parser, change: str) -> None:
     load(parser)
     if change == "content":
         parser.path.write_bytes(b"other")
@@ -81,13 +81,13 @@ def test_changed_files_are_parsed_again_and_the_old_entry_goes(parser: Parser, c
     assert len(entries(parser.path.parent)) == 1
 
 
-def test_entries_of_different_names_live_side_by_side(parser: Parser) -> None:
+def test_entries_with_different_names_coexist(parser: Parser) -> None:
     for name in ("set", "set", "set-parquet", "set"):
         load(parser, name)
     assert parser.calls == 2
 
 
-def test_a_damaged_entry_is_written_anew(parser: Parser) -> None:
+def test_a_damaged_entry_is_written_again(parser: Parser) -> None:
     load(parser)
     (entry,) = entries(parser.path.parent)
     names = sorted(path.name for path in entry.iterdir())
@@ -104,22 +104,18 @@ def test_a_damaged_entry_is_written_anew(parser: Parser) -> None:
             assert sorted(path.name for path in entry.iterdir()) == names
 
 
-def test_an_entry_that_was_not_finished_is_never_read(
-    parser: Parser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_entry_is_removed(parser: Parser, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("srfca.data.loaders.store._checksum", fail)
+    monkeypatch.setattr("srfca.data.loaders.cache._checksum", fail)
     with pytest.raises(KeyboardInterrupt):
         load(parser)
     monkeypatch.undo()
     assert entries(parser.path.parent) == []
 
 
-def test_a_folder_that_cannot_be_written_to_is_cached_in_the_users(
-    parser: Parser, user_cache: Path
-) -> None:
+def test_a_read_only_folder_is_cached_in_the_user_cache(parser: Parser, user_cache: Path) -> None:
     (parser.path.parent / ".srfca-cache").write_text("in the way")
     load(parser)
     load(parser)
@@ -127,7 +123,7 @@ def test_a_folder_that_cannot_be_written_to_is_cached_in_the_users(
     assert list(user_cache.rglob("x.npy"))
 
 
-def test_without_any_cache_the_data_is_still_read(parser: Parser, user_cache: Path) -> None:
+def test_data_is_read_without_any_cache(parser: Parser, user_cache: Path) -> None:
     (parser.path.parent / ".srfca-cache").write_text("in the way")
     user_cache.write_text("in the way too")
     assert load(parser)["x"][3] == 3
@@ -135,7 +131,7 @@ def test_without_any_cache_the_data_is_still_read(parser: Parser, user_cache: Pa
     assert parser.calls == 2
 
 
-def test_files_that_change_while_they_are_read_are_refused(parser: Parser) -> None:
+def test_files_that_change_during_parsing_are_refused(parser: Parser) -> None:
     def parse() -> dict[str, NDArray[Any]]:
         parser.path.write_bytes(b"more")
         return parser()
@@ -144,6 +140,6 @@ def test_files_that_change_while_they_are_read_are_refused(parser: Parser) -> No
         cached(parser.path.parent, "set", [parser.path], parse)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_errors_name_missing_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         cached(tmp_path, "set", [tmp_path / "nowhere"], dict)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from srfca.data.loaders import mnist
 from srfca.errors import InputError
-from tests.damage import attempt, damaged
+from tests.data.damage import damaged, read_or_refuse
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (5, 28, 28), dtype=np.uint8)
@@ -29,8 +29,8 @@ def gzipped(content: bytes) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-def write(home: Path, zipped: bool = True) -> dict[str, Path]:
-    home.mkdir(parents=True, exist_ok=True)
+def write(folder: Path, zipped: bool = True) -> dict[str, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
     arrays = {
         "train-images-idx3-ubyte": IMAGES,
         "train-labels-idx1-ubyte": LABELS,
@@ -39,15 +39,15 @@ def write(home: Path, zipped: bool = True) -> dict[str, Path]:
     }
     paths = {}
     for name, array in arrays.items():
-        paths[name] = home / (f"{name}.gz" if zipped else name)
+        paths[name] = folder / (f"{name}.gz" if zipped else name)
         paths[name].write_bytes(gzipped(idx(array)) if zipped else idx(array))
     return paths
 
 
-@pytest.mark.parametrize("home", ["MNIST/raw", "mnist", "."])
+@pytest.mark.parametrize("subfolder", ["MNIST/raw", "mnist", "."])
 @pytest.mark.parametrize("zipped", [True, False])
-def test_all_layouts_are_read(tmp_path: Path, home: str, zipped: bool) -> None:
-    write(tmp_path / home, zipped)
+def test_all_layouts_are_read(tmp_path: Path, subfolder: str, zipped: bool) -> None:
+    write(tmp_path / subfolder, zipped)
     images = mnist.load(tmp_path)
     np.testing.assert_array_equal(images.train_x, IMAGES)
     np.testing.assert_array_equal(images.test_x, IMAGES[:2])
@@ -56,7 +56,7 @@ def test_all_layouts_are_read(tmp_path: Path, home: str, zipped: bool) -> None:
     assert repr(images) == "Images(5 for training, 2 for testing, (28, 28))"
 
 
-def test_a_missing_file_is_named_with_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_errors_name_missing_files_and_searched_folders(tmp_path: Path) -> None:
     write(tmp_path / "mnist")["t10k-labels-idx1-ubyte"].unlink()
     with pytest.raises(InputError) as error:
         mnist.load(tmp_path)
@@ -82,7 +82,7 @@ def test_a_missing_file_is_named_with_where_it_was_looked_for(tmp_path: Path) ->
         (gzipped(idx(IMAGES))[:-5] + b"?" + gzipped(idx(IMAGES))[-4:], "CRC"),
     ],
 )
-def test_wrong_images_are_refused_by_name(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_invalid_images_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     path = write(tmp_path)["train-images-idx3-ubyte"]
     path.write_bytes(content)
     with pytest.raises(InputError, match=problem) as error:
@@ -90,7 +90,7 @@ def test_wrong_images_are_refused_by_name(tmp_path: Path, content: bytes, proble
     assert str(path) in str(error.value)
 
 
-def test_labels_are_digits_and_as_many_as_images(tmp_path: Path) -> None:
+def test_invalid_labels_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path)["train-labels-idx1-ubyte"]
     path.write_bytes(idx(LABELS[:4]))
     with pytest.raises(InputError, match=r"5 images, but .* has 4 labels"):
@@ -104,8 +104,8 @@ def test_labels_are_digits_and_as_many_as_images(tmp_path: Path) -> None:
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_damaged_gzip_file_is_refused_or_harmless(tmp_path: Path, content: bytes) -> None:
-    images = attempt(mnist.read_images, tmp_path / "file.gz", content)
+def test_a_damaged_gzip_file_is_refused_or_read_correctly(tmp_path: Path, content: bytes) -> None:
+    images = read_or_refuse(mnist.read_images, tmp_path / "file.gz", content)
     if images is not None:
         np.testing.assert_array_equal(images, IMAGES)
 
@@ -114,17 +114,17 @@ def test_a_damaged_gzip_file_is_refused_or_harmless(tmp_path: Path, content: byt
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_damaged_plain_file_is_refused_or_of_the_right_shape(
+def test_a_damaged_plain_file_is_refused_or_has_the_right_shape(
     tmp_path: Path, data: st.DataObject, array: NDArray[np.uint8]
 ) -> None:
     read: Callable[[Path], NDArray[np.uint8] | NDArray[np.int64]] = (
         mnist.read_images if array.ndim == 3 else mnist.read_labels
     )
-    result = attempt(read, tmp_path / "file", data.draw(damaged(idx(array))))
+    result = read_or_refuse(read, tmp_path / "file", data.draw(damaged(idx(array))))
     assert result is None or result.shape == array.shape
 
 
-def test_the_real_mnist(real_data: Callable[[str], Path]) -> None:
+def test_real_mnist(real_data: Callable[[str], Path]) -> None:
     images = mnist.load(real_data("mnist"))
     assert images.train_x.shape == (60000, 28, 28)
     assert images.test_x.shape == (10000, 28, 28)

@@ -15,20 +15,20 @@ T = TypeVar("T")
 
 @st.composite
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """The content cut short, made longer, or with a few bits flipped."""
-    match draw(st.sampled_from(["cut", "grown", "flipped"])):
-        case "cut":
+    """Draw content that is truncated, extended, or has a few bits flipped."""
+    match draw(st.sampled_from(["truncated", "extended", "flipped"])):
+        case "truncated":
             return content[: draw(st.integers(0, len(content) - 1))]
-        case "grown":
+        case "extended":
             return content + draw(st.binary(min_size=1, max_size=9))
     changed = bytearray(content)
-    for place in draw(st.lists(st.integers(0, 8 * len(content) - 1), min_size=1, max_size=3)):
-        changed[place // 8] ^= 1 << place % 8
+    for bit in draw(st.lists(st.integers(0, 8 * len(content) - 1), min_size=1, max_size=3)):
+        changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
 
 
-def attempt(read: Callable[[Path], T], path: Path, content: bytes) -> T | None:
-    """What is read from a file with this content, or None where it is refused by name."""
+def read_or_refuse(read: Callable[[Path], T], path: Path, content: bytes) -> T | None:
+    """Read a file with this content; return None if an ``InputError`` names the file."""
     path.write_bytes(content)
     try:
         return read(path)

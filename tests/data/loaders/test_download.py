@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import tarfile
@@ -14,19 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from srfca.data.loaders import check as checks
-from srfca.data.loaders import registry
+from srfca.data.loaders.check import check
 from srfca.data.loaders.download import Resume, get
-from srfca.data.loaders.registry import DataSet, Download
+from srfca.data.loaders.publication import PUBLICATIONS, Download
 from srfca.errors import InputError
-from tests import test_cifar10, test_mnist
-from tests.test_shakespeare import LONG
+from tests.data.loaders.test_cifar10 import NAMES, python2_batch
+from tests.data.loaders.test_shakespeare import LONG
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 
 
 class Server:
-    """Serves files from memory over loopback, and breaks connections when told to."""
+    """Serves files from memory over loopback; ``breaks_after`` bytes it closes a connection."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -44,13 +42,15 @@ class Handler(BaseHTTPRequestHandler):
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        owner, asked = self.owner, self.headers.get("Range")
-        owner.requests.append(asked)
+        owner, requested = self.owner, self.headers.get("Range")
+        owner.requests.append(requested)
         content = owner.files.get(self.path.lstrip("/"))
         if content is None or owner.status != 200:
             return self.send_error(404 if content is None else owner.status)
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and owner.ranges else 0
-        if asked and start >= len(content):
+        start = 0
+        if requested and owner.ranges:
+            start = int(requested.removeprefix("bytes=").rstrip("-"))
+        if requested and start >= len(content):
             return self.send_error(416)
         body = content[start:]
         self.send_response(206 if start else 200)
@@ -84,10 +84,9 @@ def publish(
     name: str,
     *downloads: Download,
     hashes: dict[str, str] | None = None,
-) -> DataSet:
-    data = replace(registry.DATA_SETS[name], downloads=downloads, hashes=hashes or {})
-    monkeypatch.setitem(registry.DATA_SETS, name, data)
-    return data
+) -> None:
+    changed = replace(PUBLICATIONS[name], downloads=downloads, hashes=hashes or {})
+    monkeypatch.setattr(PUBLICATIONS, "_items", PUBLICATIONS.items() | {name: changed})
 
 
 @pytest.fixture
@@ -102,43 +101,39 @@ def test_a_file_is_downloaded_once_with_progress(
     tmp_path: Path, server: Server, text: Download
 ) -> None:
     seen: list[tuple[str, int, int | None]] = []
-    (path,) = get("shakespeare", tmp_path, lambda *news: seen.append(news))
+    (path,) = get("shakespeare", tmp_path, lambda *progress: seen.append(progress))
     assert path == tmp_path / "shakespeare" / "100-0.txt"
     assert path.read_bytes() == CONTENT
     assert seen[-1] == ("100-0.txt", len(CONTENT), len(CONTENT))
-    assert [there for _, there, _ in seen] == sorted(there for _, there, _ in seen)
+    assert [received for _, received, _ in seen] == sorted(received for _, received, _ in seen)
     get("shakespeare", tmp_path)
     assert len(server.requests) == 1
     assert [file.name for file in path.parent.iterdir()] == ["100-0.txt"]
 
 
-def test_a_dropped_connection_is_taken_up_where_it_broke(
-    tmp_path: Path, server: Server, text: Download
-) -> None:
+def test_a_dropped_connection_is_resumed(tmp_path: Path, server: Server, text: Download) -> None:
     server.breaks_after = 300_000
     (path,) = get("shakespeare", tmp_path)
     assert path.read_bytes() == CONTENT
     assert server.requests == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
 
 
-def test_what_arrived_before_an_interruption_is_kept(
-    tmp_path: Path, server: Server, text: Download
-) -> None:
-    def interrupt(name: str, there: int, total: int | None) -> None:
-        if there > 500_000:
+def test_an_interrupted_download_is_resumed(tmp_path: Path, server: Server, text: Download) -> None:
+    def interrupt(name: str, received: int, total: int | None) -> None:
+        if received > 500_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         get("shakespeare", tmp_path, interrupt)
     part = tmp_path / "shakespeare" / "100-0.txt.part"
-    there = part.stat().st_size
-    assert there > 400_000
+    received = part.stat().st_size
+    assert received > 400_000
     (path,) = get("shakespeare", tmp_path)
     assert path.read_bytes() == CONTENT
-    assert server.requests[-1] == f"bytes={there}-"
+    assert server.requests[-1] == f"bytes={received}-"
 
 
-def test_a_server_that_knows_no_ranges_starts_again(
+def test_a_server_without_ranges_starts_again(
     tmp_path: Path, server: Server, text: Download
 ) -> None:
     part = tmp_path / "shakespeare" / "100-0.txt.part"
@@ -149,7 +144,7 @@ def test_a_server_that_knows_no_ranges_starts_again(
 
 
 @pytest.mark.parametrize("old", [b"another file", b"x" * len(CONTENT), b"x" * 2_000_000])
-def test_the_rest_of_another_file_is_thrown_away(
+def test_parts_of_another_file_are_discarded(
     tmp_path: Path, server: Server, text: Download, old: bytes
 ) -> None:
     part = tmp_path / "shakespeare" / "100-0.txt.part"
@@ -158,24 +153,24 @@ def test_the_rest_of_another_file_is_thrown_away(
     assert get("shakespeare", tmp_path)[0].read_bytes() == CONTENT
 
 
-def test_without_a_hash_what_is_damaged_or_in_part_is_fetched_anew(
+def test_without_a_hash_damaged_and_partial_files_are_downloaded_again(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.files["text"] = whole = LONG.encode()
+    server.files["text"] = text = LONG.encode()
     publish(
         monkeypatch, "shakespeare", Download(f"{server.url}/text", "shakespeare/100-0.txt", None)
     )
     path = tmp_path / "shakespeare" / "100-0.txt"
     path.parent.mkdir()
     path.with_name("100-0.txt.part").write_bytes(b"of another edition")
-    path.write_bytes(whole[:2000] + bytes(1000) + whole[3000:])
+    path.write_bytes(text[:2000] + bytes(1000) + text[3000:])
     assert get("shakespeare", tmp_path) == [path]
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == text
     get("shakespeare", tmp_path)
     assert server.requests == [None]
 
 
-def test_a_file_with_another_hash_is_refused(
+def test_a_file_with_a_wrong_hash_is_refused(
     tmp_path: Path, server: Server, text: Download
 ) -> None:
     server.files["text"] = b"changed"
@@ -184,9 +179,7 @@ def test_a_file_with_another_hash_is_refused(
     assert list((tmp_path / "shakespeare").iterdir()) == []
 
 
-def test_a_server_that_gives_nothing_is_named(
-    tmp_path: Path, server: Server, text: Download
-) -> None:
+def test_errors_name_the_failing_server(tmp_path: Path, server: Server, text: Download) -> None:
     server.breaks_after = 0
     with pytest.raises(InputError, match=rf"cannot download {server.url}/text: .* ended too early"):
         get("shakespeare", tmp_path)
@@ -198,12 +191,12 @@ def test_a_server_that_gives_nothing_is_named(
         get("shakespeare", tmp_path)
 
 
-def test_without_a_connection_the_error_says_so(tmp_path: Path) -> None:
+def test_a_refused_connection_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot download http://127.0.0.1:9/x: .*refused"):
         Resume(tmp_path / "x")("http://127.0.0.1:9/x", tmp_path / "out", None)
 
 
-def test_what_cannot_be_downloaded_or_written_is_said(tmp_path: Path) -> None:
+def test_unavailable_and_unwritable_data_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="LEAF publishes"):
         get("femnist", tmp_path)
     with pytest.raises(InputError, match="did you mean 'mnist'"):
@@ -223,10 +216,12 @@ def archive(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-BATCHES = {f"cifar-10-batches-py/{name}": test_cifar10.official() for name in test_cifar10.NAMES}
+BATCHES = {f"cifar-10-batches-py/{name}": python2_batch() for name in NAMES}
 
 
-def offer(server: Server, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> None:
+def publish_archive(
+    server: Server, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]
+) -> None:
     server.files["tar"] = archive(files)
     publish(
         monkeypatch,
@@ -239,12 +234,12 @@ def offer(server: Server, monkeypatch: pytest.MonkeyPatch, files: dict[str, byte
 def test_an_archive_is_unpacked_and_verified(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(server, monkeypatch, BATCHES)
+    publish_archive(server, monkeypatch, BATCHES)
     for _ in range(2):
         assert get("cifar10", tmp_path) == [tmp_path / "cifar-10-batches-py"]
     assert len(server.requests) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
-    status = next(status for status in checks.check(tmp_path) if status.name == "cifar10")
+    status = next(status for status in check(tmp_path) if status.name == "cifar10")
     assert status.usable
     assert {file.state for file in status.files} == {"verified"}
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(b"damaged")
@@ -253,46 +248,12 @@ def test_an_archive_is_unpacked_and_verified(
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped-from-srfca", "a/../../escaped"])
-def test_an_archive_cannot_write_elsewhere(
+def test_an_archive_cannot_write_outside_of_the_folder(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    offer(server, monkeypatch, {name: b"harm"})
+    publish_archive(server, monkeypatch, {name: b"harm"})
     folder = tmp_path / "data"
     with pytest.raises(InputError, match="cannot be unpacked"):
         get("cifar10", folder)
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith("escaped")]
     assert not Path("/tmp/escaped-from-srfca").exists()
-
-
-def states(folder: Path, name: str) -> dict[str, str]:
-    status = next(status for status in checks.check(folder) if status.name == name)
-    assert status.usable == (not status.problem)
-    return {file.path.name: file.state for file in status.files}
-
-
-def test_check_tells_the_states_apart(tmp_path: Path) -> None:
-    paths = test_mnist.write(tmp_path / "MNIST" / "raw")
-    images, labels = paths["train-images-idx3-ubyte"], paths["train-labels-idx1-ubyte"]
-    images.write_bytes(images.read_bytes()[:-1])
-    labels.unlink()
-    plain = paths["t10k-labels-idx1-ubyte"]
-    plain.with_suffix("").write_bytes(gzip.decompress(plain.read_bytes()))
-    plain.unlink()
-    assert states(tmp_path, "mnist") == {
-        images.name: "damaged",
-        labels.name: "missing",
-        "t10k-images-idx3-ubyte.gz": "different",
-        "t10k-labels-idx1-ubyte": "readable",
-    }
-    statuses = {status.name: status for status in checks.check(tmp_path)}
-    assert list(statuses) == ["mnist", "cifar10", "femnist", "shakespeare"]
-    assert "srfca data get mnist" in statuses["mnist"].problem
-    assert "is not in" in statuses["femnist"].problem
-    assert not statuses["shakespeare"].files
-
-
-def test_the_published_hashes_are_known() -> None:
-    for data in registry.DATA_SETS.values():
-        for known in data.hashes.values():
-            assert known.startswith("md5:")
-            assert len(known) == 36

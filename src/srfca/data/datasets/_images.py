@@ -1,0 +1,44 @@
+"""What data sets of images share: dealing the images to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from srfca.data.client_data import ClientData
+from srfca.data.loaders.images import Images
+from srfca.data.partition import SizeRule, Standardization, federate
+from srfca.data.transforms import Transform, rotate
+from srfca.errors import require
+
+
+def rotation_transforms(rotations: int) -> list[Transform]:
+    """Return transforms by equally spaced multiples of 90 degrees, starting with 0.
+
+    Raises:
+        InputError: If the number of rotations is not 1, 2 or 4.
+    """
+    require(rotations in (1, 2, 4), f"rotations must be 1, 2 or 4, not {rotations}")
+    return [rotate(turn * 360 / rotations) for turn in range(rotations)]
+
+
+def federate_images(
+    images: Images,
+    clusters: Sequence[Transform],
+    num_clients: int,
+    sizes: SizeRule | int,
+    seed: int,
+    reuse: bool = False,
+    standardize: Standardization = "federation",
+) -> ClientData:
+    """Deal the training and test images to clients; see ``federate``."""
+    return federate(
+        images.train_x,
+        images.train_y,
+        num_clients=num_clients,
+        clusters=clusters,
+        sizes=sizes,
+        test=(images.test_x, images.test_y),
+        reuse=reuse,
+        standardize=standardize,
+        seed=seed,
+    )

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srfca.data.partition import SizeRule, federate
+from srfca.data.transforms import Transform, invert, rotate, unchanged
+from srfca.errors import InputError
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 256, (120, 5, 5)).astype(np.uint8)
+Y = np.arange(120) % 4
+
+
+def tagged(tag: int) -> Transform:
+    return lambda x, y: (x, y + 1000 * tag)
+
+
+@settings(max_examples=60)
+@given(
+    num_clients=st.integers(1, 12),
+    clusters=st.integers(1, 4),
+    sizes=st.sampled_from(["balanced", "lognormal", 5]),
+    reuse=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_every_sample_goes_to_at_most_one_client(
+    num_clients: int, clusters: int, sizes: SizeRule | int, reuse: bool, seed: int
+) -> None:
+    if clusters > num_clients:
+        return
+    x, y = np.arange(120, dtype=np.float32).reshape(120, 1), np.arange(120)
+    transforms = [tagged(c) for c in range(clusters)]
+    dealt = federate(
+        x, y, num_clients=num_clients, clusters=transforms, sizes=sizes, reuse=reuse, test=(x, y),
+        standardize="no", seed=seed,
+    )  # fmt: skip
+    assert dealt.truth is not None
+    assert dealt.test is not None
+    assert dealt.truth.labels.tolist() == [i % clusters for i in range(num_clients)]
+    for part, full in ((dealt.train, sizes == "balanced"), (dealt.test, True)):
+        seen: Counter[int] = Counter()
+        for client in range(num_clients):
+            inputs, labels = part.of(client)
+            assert torch.equal(inputs[:, 0].long(), labels % 1000), "samples keep their labels"
+            assert set((labels // 1000).tolist()) == {client % clusters}
+            seen.update(labels.tolist() if reuse else (labels % 1000).tolist())
+        assert max(seen.values()) == 1
+        if full:
+            assert len(seen) == 120 * (clusters if reuse else 1)
+    if sizes == 5:
+        assert dealt.train.sizes.tolist() == [5] * num_clients
+    if sizes == "balanced" and reuse:
+        per_cluster = dealt.train.sizes[dealt.truth.members(0)]
+        assert int(per_cluster.max() - per_cluster.min()) <= 1
+
+
+def test_clusters_and_clients_of_unequal_sizes() -> None:
+    three = [unchanged, rotate(90), rotate(180)]
+    dealt = federate(
+        X, Y, num_clients=10, clusters=three, shares=[0.7, 0.2, 0.1], sizes="lognormal"
+    )
+    assert dealt.truth is not None
+    assert sorted(dealt.truth.sizes.tolist()) == [1, 2, 7]
+    assert int(dealt.train.sizes.max()) > 2 * int(dealt.train.sizes.min())
+    for num_clients, expected in ((7, [1, 2, 2, 2]), (4, [1] * 4), (9, [2, 2, 2, 3])):
+        four = federate(X, Y, num_clients=num_clients, clusters=[*three, invert], shares=[0.25] * 4)
+        assert four.truth is not None
+        assert sorted(four.truth.sizes.tolist()) == expected
+    few = federate(X, Y, num_clients=3, clusters=three, shares=[0.9, 0.05, 0.05])
+    assert few.truth is not None
+    assert few.truth.sizes.tolist() == [1, 1, 1]
+    listed = federate(X, Y, num_clients=4, clusters=three[:2], sizes=[2, 3, 40, 50])
+    assert listed.train.sizes.tolist() == [2, 3, 40, 50]
+    alike = federate(X, Y, num_clients=4, clusters=three[:2], sizes=np.int64(5))  # type: ignore[arg-type]
+    assert alike.train.sizes.tolist() == [5] * 4
+
+
+def test_standardized_inputs_have_mean_0_and_deviation_1() -> None:
+    dealt = federate(X, Y, num_clients=6, clusters=[unchanged, invert], test=(X[:30], Y[:30]))
+    assert dealt.train.x.mean().item() == pytest.approx(0, abs=1e-5)
+    assert dealt.train.x.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    colors = np.stack([X, X // 2, 0 * X], axis=1)
+    dealt = federate(colors, Y, num_clients=3, clusters=[unchanged])
+    torch.testing.assert_close(dealt.train.x.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    deviations = dealt.train.x.std((0, 2, 3), correction=0)
+    torch.testing.assert_close(deviations, torch.tensor([1.0, 1.0, 0.0]), atol=1e-5, rtol=0)
+    alone = federate(X, Y, num_clients=6, clusters=[unchanged, invert], standardize="client")
+    for client in range(6):
+        x = alone.train.of(client)[0]
+        assert x.mean().item() == pytest.approx(0, abs=1e-5)
+        assert x.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    plain = federate(X, Y, num_clients=3, clusters=[unchanged], standardize="no")
+    assert (plain.train.x.min().item(), plain.train.x.max().item()) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_clients": 1}, "num_clients must be at least 2"),
+        ({"num_clients": 100}, "too few"),
+        ({"shares": [0.5, 0.4]}, "shares must be 2 positive numbers that sum to 1"),
+        ({"sizes": "even"}, "sizes must be 'balanced'"),
+        ({"sizes": [3, 3]}, "2 sizes for 4 clients"),
+        ({"sizes": 1}, "at least 2 samples"),
+        ({"sizes": 50}, "ask for 100 samples of a cluster that has 60"),
+        ({"standardize": "clients"}, "did you mean 'client'"),
+        ({"clusters": []}, "at least one cluster"),
+        ({"y": Y[:-1]}, "120 samples but 119 labels"),
+    ],
+)
+def test_invalid_arguments_are_refused(settings: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {
+        "x": X,
+        "y": Y,
+        "num_clients": 4,
+        "clusters": [unchanged, invert],
+    }
+    arguments |= settings
+    with pytest.raises(InputError, match=message):
+        federate(arguments.pop("x"), arguments.pop("y"), **arguments)  # type: ignore[arg-type]
