@@ -54,7 +54,7 @@ def clients(shape: tuple[int, ...]) -> ClientData:
             return torch.randint(80, (SAMPLES, *shape), generator=g), y
         return torch.randn(SAMPLES, *shape, generator=g), y
 
-    return ClientData.of([draw() for _ in range(CLIENTS)])
+    return ClientData.from_arrays([draw() for _ in range(CLIENTS)])
 
 
 def seconds(simulation: Simulation) -> float:

@@ -34,7 +34,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
     """The two that are at home here."""
     w0 = row(mlp(sizes.hidden))
     x, y = clients(sizes)
-    data = ClientData.of(list(zip(x, y, strict=True)))
+    data = ClientData.from_arrays(list(zip(x, y, strict=True)))
     federation = Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0)
     every, together = np.arange(sizes.clients), np.zeros(sizes.clients, dtype=np.int64)
     work = Work(

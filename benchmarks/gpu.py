@@ -115,7 +115,7 @@ def image_clients(card: Card) -> ClientData:
     """Images of MNIST's shape, in four groups."""
     x, y = clients(card.sizes)
     truth = Partition(np.arange(card.sizes.clients) % 4)
-    return ClientData.of(list(zip(x, y, strict=True)), truth=truth)
+    return ClientData.from_arrays(list(zip(x, y, strict=True)), truth=truth)
 
 
 def small_models(card: Card) -> Iterator[Row]:
@@ -231,7 +231,7 @@ def random_clients(count: int, samples: int, shape: tuple[int, ...], symbols: in
         return x, torch.randint(10, (samples,), generator=g)
 
     truth = Partition(np.arange(count) % 2)
-    return ClientData.of([draw() for _ in range(count)], truth=truth)
+    return ClientData.from_arrays([draw() for _ in range(count)], truth=truth)
 
 
 def steps_of(
@@ -246,7 +246,7 @@ def steps_of(
 ) -> Row:
     """A step of all clients with a model that is not dense, with Adam."""
     federation = Simulation(data, module, device=card.device, validation=0.0, **options)
-    count, steps = len(data.clients), 2 if card.quick else 20
+    count, steps = len(data.client_ids), 2 if card.quick else 20
     starts = federation.initial(0).repeat(count, 1)
     work = Work(steps=steps, local_steps=steps, batch_size=batch, optimizer="adam", lr=0.001)
     taken = card.time(lambda: federation.fit(starts, range(count), work, KEY), 3, 1)

@@ -40,7 +40,7 @@ SIZE = 2048
 def contestants(sizes: Setting) -> dict[str, Contestant]:
     """All of them, on the same data, batches and w0."""
     x, y = clients(sizes)
-    data = ClientData.of(list(zip(x, y, strict=True)))
+    data = ClientData.from_arrays(list(zip(x, y, strict=True)))
     federation, by_torch = (
         Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0) for _ in range(2)
     )
@@ -50,7 +50,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         steps=sizes.local_steps, local_steps=sizes.local_steps, batch_size=sizes.batch,
         optimizer="adam", lr=LR,
     )  # fmt: skip
-    stream = streams(KEY, client_words(data.clients))
+    stream = streams(KEY, client_words(data.client_ids))
     index = batches(stream, federation.sizes, sizes.batch, sizes.local_steps)  # [m, steps, b]
 
     def srfca() -> float:

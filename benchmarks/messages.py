@@ -63,7 +63,7 @@ def run(method: Method, data: ClientData) -> tuple[Result, Wire, Wire, int]:
     model = models.mlp(64, 200, 10)
 
     def own(context: Context) -> ClientData:
-        return data.only(int(context.node_config["partition-id"]))
+        return data.select(int(context.node_config["partition-id"]))
 
     grid = Rounds(client_app(model=model, data=own, device="cpu"), range(len(data)))
     federation = FlowerFederation(grid, model, clients=len(data))

@@ -28,7 +28,7 @@ from srfca.random import Key
 def contestants(sizes: Setting) -> dict[str, Contestant]:
     """All of them, on the same trained models; each tells how many clusters it finds."""
     x, y = clients(sizes)
-    data = ClientData.of(list(zip(x, y, strict=True)))
+    data = ClientData.from_arrays(list(zip(x, y, strict=True)))
     federation = Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0)
     every = range(sizes.clients)
     starts = federation.initial(0).repeat(sizes.clients, 1)

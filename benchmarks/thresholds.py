@@ -58,7 +58,7 @@ def of_mnist(
         images = mnist.load()
         transforms = make(np.random.default_rng(seed))
         return federate(
-            images.train_x, images.train_y, clients=clients, clusters=transforms, shares=shares,
+            images.train_x, images.train_y, num_clients=clients, clusters=transforms, shares=shares,
             sizes=sizes, test=(images.test_x[:2000], images.test_y[:2000]), seed=seed,
         )  # fmt: skip
 
@@ -107,7 +107,7 @@ def spread(seed: int) -> ClientData:
         return x.astype(np.float32), (x @ w + 0.5 * rng.standard_normal(n)).astype(np.float32)
 
     own = [centres[c] + 0.2 * rng.standard_normal(20) for c in truth]
-    return ClientData.of([draw(w, 60) for w in own], [draw(w, 60) for w in own], truth)
+    return ClientData.from_arrays([draw(w, 60) for w in own], [draw(w, 60) for w in own], truth)
 
 
 def preset(what: str, name: str, *settings: str) -> Case:

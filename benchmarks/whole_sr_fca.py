@@ -29,12 +29,12 @@ def federation(sizes: Setting) -> tuple[ClientData, int, Work, float, str]:
     if not sizes.quick:
         work = Work(steps=250, local_steps=5, batch_size=50, optimizer="adam", lr=0.001)
         try:
-            return data.rotated_mnist(clients=sizes.clients), 784, work, 1.5, ""
+            return data.rotated_mnist(num_clients=sizes.clients), 784, work, 1.5, ""
         except InputError as error:
             print(f"rotated digits, for want of MNIST: {error}", file=sys.stderr)
     steps = 30 if sizes.quick else 60
     work = Work(steps=steps, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
-    return data.rotated_digits(clients=12 if sizes.quick else 40), 64, work, 2.0, DIGITS
+    return data.rotated_digits(num_clients=12 if sizes.quick else 40), 64, work, 2.0, DIGITS
 
 
 def contestants(sizes: Setting) -> dict[str, Contestant]:

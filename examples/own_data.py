@@ -22,7 +22,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
 
 
-federation = Simulation(ClientData.of(sensors), network)
+federation = Simulation(ClientData.from_arrays(sensors), network)
 work = Work(steps=300, batch_size=20, optimizer="adam", lr=0.01)
 result = SRFCA(work=work).fit(federation, seed=0)
 print(result.summary())

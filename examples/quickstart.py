@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from srfca import SRFCA, Result, Simulation, Work, data, models
 
-clients = data.rotated_digits(clients=40, seed=0)
+clients = data.rotated_digits(num_clients=40, seed=0)
 federation = Simulation(clients, models.mlp(64, 64, 10))
 result = SRFCA(work=Work(steps=200, batch_size=10, lr=0.5)).fit(federation, seed=0)
 print(result.summary())
@@ -17,7 +17,7 @@ scores = federation.scores(result.client_models, range(40), "test")
 assert scores.accuracy is not None
 print(f"test accuracy {scores.accuracy.mean():.1%}, worst client {scores.accuracy.min():.1%}")
 
-newcomers = Simulation(data.rotated_digits(clients=8, seed=1), models.mlp(64, 64, 10))
+newcomers = Simulation(data.rotated_digits(num_clients=8, seed=1), models.mlp(64, 64, 10))
 print("new clients go to clusters", result.assign(newcomers).labels)
 
 with TemporaryDirectory() as folder:

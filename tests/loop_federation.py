@@ -8,7 +8,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from srfca.data.clients import ClientData, Samples, hold_out
+from srfca.data.client_data import ClientData, Samples, hold_out
 from srfca.federation.augment import AUGMENTATIONS, Augmentation
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
 from srfca.federation.loss import Loss, loss_named
@@ -28,7 +28,7 @@ class LoopFederation:
         validation: float = 0.1,
         seed: int = 0,
     ) -> None:
-        self.clients: Sequence[str] = data.clients
+        self.clients: Sequence[str] = data.client_ids
         self.model = model
         self.loss = loss_named(loss, data.train.y)
         self.augment = AUGMENTATIONS[augment] if isinstance(augment, str) else augment

@@ -207,7 +207,7 @@ def test_a_mean_is_over_those_who_answer(method: Method, prox: float, silent: se
 
 def test_who_is_silent_in_the_first_round_of_fesem_is_placed_at_the_end() -> None:
     """Trained from some centre, a network would stay near to it."""
-    digits = rotated_digits(clients=16, rotations=2)
+    digits = rotated_digits(num_clients=16, rotations=2)
     federation = Dropping({0: [1, 2, 3]}, digits, model=mlp(64, 32, 10))
     work = Work(steps=60, local_steps=5, batch_size=10, lr=0.5)
     assert FeSEM(k=2, work=work).fit(federation).partition == digits.truth

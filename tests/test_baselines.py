@@ -132,7 +132,7 @@ def poisoned(wrong: int) -> Simulation:
     train = [made.train.of(c) for c in range(12)]
     train = [(x, -100 * y if c < wrong else y) for c, (x, y) in enumerate(train)]
     assert made.test is not None
-    return Simulation(ClientData.of(train, [made.test.of(c) for c in range(12)]), linear(3))
+    return Simulation(ClientData.from_arrays(train, [made.test.of(c) for c in range(12)]), linear(3))
 
 
 def test_a_few_wrong_clients_spoil_the_mean_but_not_the_robust_ones() -> None:
@@ -162,7 +162,7 @@ def test_the_proximal_term_keeps_clients_that_differ_together() -> None:
     x = [torch.ones(20, 1), 3 * torch.ones(20, 1)]
     y = [torch.full((20,), 4.0), torch.full((20,), -3.0)]
     clients = Simulation(
-        ClientData.of(list(zip(x, y, strict=True))), linear(1, bias=False), validation=0
+        ClientData.from_arrays(list(zip(x, y, strict=True))), linear(1, bias=False), validation=0
     )
     best = (1 * 4 + 3 * -3) / (1 + 9)
     work = Work(steps=3000, local_steps=100, batch_size=None, lr=0.05)

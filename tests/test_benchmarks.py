@@ -108,7 +108,7 @@ def test_the_sequential_way_finds_the_same_models(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     Sequential = import_module("sequential").Sequential
 
-    clients = data.rotated_digits(clients=12)
+    clients = data.rotated_digits(num_clients=12)
     module = models.mlp(64, 16, 10)()
     work = Work(steps=30, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
     federation = Simulation(clients, deepcopy(module), validation=0.0)

@@ -29,7 +29,7 @@ def lines(slopes: list[list[float]], samples: int = 20, noise: float = 0.0) -> C
         x = draws.normal(size=(samples, len(slope)))
         y = x @ slope + noise * draws.normal(size=samples)
         train.append((torch.tensor(x), torch.tensor(y)))
-    return ClientData.of(train)
+    return ClientData.from_arrays(train)
 
 
 def federation(clients: ClientData, **options: Any) -> Simulation:
@@ -111,7 +111,7 @@ def test_every_condition_of_a_split_counts(option: dict[str, Any]) -> None:
 def test_weights_are_the_samples() -> None:
     draws = np.random.default_rng(0)
     x = [torch.tensor(draws.normal(size=(n, 1))) for n in (40, 10)]
-    clients = federation(ClientData.of([(x[0], x[0][:, 0]), (x[1], -x[1][:, 0])]), validation=0)
+    clients = federation(ClientData.from_arrays([(x[0], x[0][:, 0]), (x[1], -x[1][:, 0])]), validation=0)
     work = Work(steps=1, local_steps=1, batch_size=None, lr=0.1)
     steps = [0.2 * float((each**2).mean()) * sign for each, sign in zip(x, (1, -1), strict=True)]
     for weighted, expected in ((True, 0.8 * steps[0] + 0.2 * steps[1]), (False, sum(steps) / 2)):
@@ -198,21 +198,21 @@ def test_four_groups_in_any_order(gamma_max: float | str) -> None:
 
 
 def test_groups_of_real_images_are_found() -> None:
-    clients = Simulation(data.rotated_digits(clients=20, rotations=2), mlp(64, 32, 10))
+    clients = Simulation(data.rotated_digits(num_clients=20, rotations=2), mlp(64, 32, 10))
     result = CFL(work=DIGITS).fit(clients, seed=0)
     assert result.partition == clients.data.truth
 
 
 @pytest.mark.parametrize("clients", [6, 20])
 def test_one_group_is_left_whole_where_splits_without_a_check_are_not(clients: int) -> None:
-    alike = Simulation(data.rotated_digits(clients=clients, rotations=1), mlp(64, 32, 10))
+    alike = Simulation(data.rotated_digits(num_clients=clients, rotations=1), mlp(64, 32, 10))
     assert CFL(work=DIGITS).fit(alike, seed=0).partition.num_clusters == 1
     unchecked = CFL(gamma_max=0.0, min_size=1, work=DIGITS).fit(alike, seed=0)
     assert unchecked.partition.num_clusters > 1
 
 
 def test_clients_train_once_and_blocks_do_not_matter() -> None:
-    clients = data.rotated_digits(clients=12, rotations=2)
+    clients = data.rotated_digits(num_clients=12, rotations=2)
     work = Work(steps=23, local_steps=5, batch_size=10, lr=0.5, optimizer="sgd", momentum=0.5)
     results = [
         CFL(gamma_max=0.0, eps1="100%", warm_up=1, work=work).fit(
@@ -240,7 +240,7 @@ def test_progress_is_what_was_announced(method: Method) -> None:
             yield done.append
             seen[name] = (steps, sum(done))
 
-    clients = Simulation(data.rotated_digits(clients=8, rotations=2), mlp(64, 16, 10))
+    clients = Simulation(data.rotated_digits(num_clients=8, rotations=2), mlp(64, 16, 10))
     method.fit(clients, monitor=Counting())
     assert all(announced == done > 0 for announced, done in seen.values()), seen
     assert len(seen) == (1 if isinstance(method, CFL) else 3)

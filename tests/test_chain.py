@@ -113,7 +113,7 @@ def test_compiled_or_not_it_is_the_loop(
 def test_several_targets_of_a_sample() -> None:
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(20, 6, generator=g), torch.randn(20, 3, generator=g)
-    data, model = ClientData.of([(x, y), (-x, y)]), layers([6, 4, 3], True, False)
+    data, model = ClientData.from_arrays([(x, y), (-x, y)]), layers([6, 4, 3], True, False)
     work, loop = Work(steps=5, local_steps=5, batch_size=8), LoopFederation(data, model)
     starts = loop.initial(0).repeat(2, 1)
     expected = loop.fit(starts, range(2), work, Key(0, "x"))

@@ -16,7 +16,7 @@ import torch
 from srfca import Result
 from srfca.experiments.config import METHODS
 
-QUICK = ["--set", "steps=40", "--set", "clients=12", "--set", "rotations=2"]
+QUICK = ["--set", "steps=40", "--set", "num_clients=12", "--set", "rotations=2"]
 
 
 def srfca(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_run_tells_the_stages_and_why() -> None:
 
 
 def test_run_says_that_clusters_are_doubtful() -> None:
-    few = ["--set", "steps=7", "--set", "clients=20", "--seed", "4"]
+    few = ["--set", "steps=7", "--set", "num_clients=20", "--seed", "4"]
     done = srfca("run", "rotated-digits", *few)
     assert "Doubtful: no clear gap: " in done.stdout, done.stdout
 
@@ -126,7 +126,7 @@ def test_run_does_not_doubt_a_single_cluster_that_was_cut_and_joined() -> None:
         (["run", "rotated-digits", "--set", "trim=0.5"], "trim (beta) must be in [0, 1/2)"),
         (["run", "rotated-digits", "--set", "threshold=-1"], "threshold must not be negative"),
         (["run", "rotated-digits", "--set", "min_size=41"], "min_size=41 is more than the 40"),
-        (["run", "synthetic", "--set", "clients=1", "--set", "clusters=1"], "two clients"),
+        (["run", "synthetic", "--set", "num_clients=1", "--set", "clusters=1"], "two clients"),
         (["run", "rotated-digits", "--set", "outputs=5"], "classes 0 to 4"),
         (["run", "rotated-digits", "--set", "inputs=63"], "does not take samples of shape (8, 8)"),
         (["run", "rotated-digits", "--method", "sgd"], "unknown method 'sgd'"),
@@ -172,7 +172,7 @@ def test_interrupted_it_leaves_no_half_written_file(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    command = ["run", "rotated-digits", "--set", "clients=12", "--set", "steps=100"]
+    command = ["run", "rotated-digits", "--set", "num_clients=12", "--set", "steps=100"]
     whole, parts = ["--out", str(tmp_path / "whole")], ["--out", str(tmp_path / "parts")]
     assert srfca(*command, *whole).returncode == 0
     process = subprocess.Popen(

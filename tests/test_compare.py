@@ -35,7 +35,7 @@ from srfca.report import summary, tables
 from tests.test_cli import srfca
 from tests.test_custom import MODULE, npz, three_groups
 
-SMALL = ["clients=8", "steps=4", "rotations=2", "refine_steps=1"]
+SMALL = ["num_clients=8", "steps=4", "rotations=2", "refine_steps=1"]
 FAST = [word for setting in SMALL for word in ("--set", setting)]
 
 

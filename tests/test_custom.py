@@ -22,7 +22,7 @@ from srfca import ClientData, data
 from srfca.data.sources import Source, as_arrays
 from srfca.errors import InputError
 from srfca.experiments import custom, runner
-from tests.damage import attempt, damaged
+from tests.data.damage import damaged, read_or_refuse
 from tests.test_cli import srfca
 
 RNG = np.random.default_rng(0)
@@ -51,7 +51,7 @@ def check(made: ClientData, x: NDArray[Any] = X) -> None:
     """The clients of ``arrays(split=SPLIT)``, whatever way they came."""
     assert made.test is not None
     for part, rows in ((made.train, slice(0, 9)), (made.test, slice(9, 12))):
-        for i, name in enumerate(made.clients):
+        for i, name in enumerate(made.client_ids):
             mine = CLIENT[rows] == name
             np.testing.assert_array_equal(part.of(i)[0], x[rows][mine])
             assert part.of(i)[1].tolist() == Y[rows][mine].tolist()
@@ -61,7 +61,7 @@ def check(made: ClientData, x: NDArray[Any] = X) -> None:
 def test_a_file_of_arrays(tmp_path: Path, split: NDArray[Any]) -> None:
     cluster = np.where(CLIENT == "a", "left", "right")
     made = data.load(npz(tmp_path / "own.npz", split=split, cluster=cluster))
-    assert made.clients == ("b", "a", "c"), "in the order of their first samples"
+    assert made.client_ids == ("b", "a", "c"), "in the order of their first samples"
     check(made)
     assert made.truth is not None
     assert made.truth.labels.tolist() == [0, 1, 0]
@@ -72,7 +72,7 @@ def test_a_file_of_arrays(tmp_path: Path, split: NDArray[Any]) -> None:
 def test_numbers_name_clients_and_images_stay_bytes(tmp_path: Path) -> None:
     x = RNG.integers(0, 256, (12, 4, 4), dtype=np.uint8)
     made = data.load(npz(tmp_path / "own.npz", x=x, client=np.repeat([10, 9, -1], 4)))
-    assert made.clients == ("10", "9", "-1")
+    assert made.client_ids == ("10", "9", "-1")
     assert made.train.sizes.tolist() == [4, 4, 4]
     assert made.train.x.dtype == torch.uint8
     assert made.test is None
@@ -143,7 +143,7 @@ def test_a_folder_has_a_file_for_each_client(tmp_path: Path) -> None:
     (tmp_path / ".hidden.npz").write_bytes(b"no")
     (tmp_path / "README.txt").write_text("not data")
     made = data.load(tmp_path)
-    assert made.clients == ("a", "b", "c")
+    assert made.client_ids == ("a", "b", "c")
     check(made)
     assert made.truth is not None
     assert made.truth.labels.tolist() == [0, 1, 1]
@@ -301,7 +301,7 @@ def test_pairs_from_anything_that_yields_them() -> None:
         "samples": (pair for pair in zip(X, Y, strict=True)),
         "list": [(X[:5].tolist(), Y[:5].tolist()), (X[5:], Y[5:])],
     }
-    made = ClientData.of(sources)
+    made = ClientData.from_arrays(sources)
     for client in range(len(sources)):
         torch.testing.assert_close(made.train.of(client)[0], x)
         assert torch.equal(made.train.of(client)[1], y)
@@ -327,7 +327,7 @@ def test_a_dataset_yields_samples_even_where_they_look_like_batches() -> None:
 )
 def test_sources_that_are_none(source: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"client 'ann', training data: {message}"):
-        ClientData.of({"ann": source})
+        ClientData.from_arrays({"ann": source})
 
 
 @dataclass(frozen=True)
@@ -346,13 +346,13 @@ class Picture:
     ],
 )
 def test_a_model_is_made_to_fit_the_data(x: NDArray[Any], sizes: dict[str, int]) -> None:
-    assert custom.model_sizes(Picture, "cnn", ClientData.of([(x, [0, 1, 0, 1])])) == sizes
+    assert custom.model_sizes(Picture, "cnn", ClientData.from_arrays([(x, [0, 1, 0, 1])])) == sizes
 
 
 def test_outputs_fit_the_targets(tmp_path: Path) -> None:
     def outputs(y: Any, test: Any = None) -> int:
         held = None if test is None else [(X, test)]
-        return custom.number_of_outputs(ClientData.of([(X, y)], held))
+        return custom.number_of_outputs(ClientData.from_arrays([(X, y)], held))
 
     assert outputs(Y) == 2
     assert outputs(Y, np.full(12, 4)) == 5, "a class that is only seen in testing counts"
@@ -363,7 +363,7 @@ def test_outputs_fit_the_targets(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="classes are numbered from 0"):
             outputs(wrong)
     with pytest.raises(InputError, match="cnn takes square images"):
-        custom.model_sizes(Picture, "cnn", ClientData.of([(X, Y)]))
+        custom.model_sizes(Picture, "cnn", ClientData.from_arrays([(X, Y)]))
 
 
 def test_whole_numbers_are_inputs_like_others(tmp_path: Path) -> None:

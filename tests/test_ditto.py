@@ -45,7 +45,7 @@ def similar(
     own = [centre + 0.4 * rng.normal(size=d) for _ in range(clients)]
     factors = [-10.0 if c < poisoned else 1.0 for c in range(clients)]
     train = [draw(samples, w, factor) for w, factor in zip(own, factors, strict=True)]
-    return ClientData.of(train, [draw(200, w, 1.0) for w in own])
+    return ClientData.from_arrays(train, [draw(200, w, 1.0) for w in own])
 
 
 def loss(result: Result, federation: Simulation, among: slice = slice(None)) -> float:

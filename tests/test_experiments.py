@@ -27,7 +27,7 @@ def test_every_preset_loads_and_says_what_it_is() -> None:
 def test_synthetic_has_the_papers_numbers() -> None:
     experiment = config.load("synthetic")
     assert experiment.arguments("data") == {
-        "clients": 100, "samples": 100, "dimension": 1000, "clusters": 2, "noise": 0.001,
+        "num_clients": 100, "samples": 100, "dimension": 1000, "clusters": 2, "noise": 0.001,
     }  # fmt: skip
     method = runner.method(experiment, "sr-fca")
     assert (method.refine_steps, method.distance, method.work.steps) == (1, "l2", 280)
@@ -62,7 +62,7 @@ def test_a_method_may_train_in_its_own_way() -> None:
 
 def test_where_clusters_are_known_synthetic_is_solved_by_all_who_know_them() -> None:
     """Nobody has a rate too low to get there in the preset's steps."""
-    experiment = config.load("synthetic").set(["clients=20", "dimension=100", "inputs=100"])
+    experiment = config.load("synthetic").set(["num_clients=20", "dimension=100", "inputs=100"])
     clients = runner.federation(experiment, 3)
     assert clients.data.truth is not None
     for name in (
@@ -116,7 +116,7 @@ def test_numbers_of_toml_are_checked_too() -> None:
 
 def test_synthetic_is_solved_as_well_as_on_the_true_clusters() -> None:
     """The paper's setting at a fifth of its dimension: exact, with a loss near sigma squared."""
-    settings = ["dimension=200", "inputs=200", "samples=60", "clients=40"]
+    settings = ["dimension=200", "inputs=200", "samples=60", "num_clients=40"]
     experiment = config.load("synthetic").set(settings)
     clients = runner.federation(experiment, seed=0)
     row = runner.run(experiment, "sr-fca", clients, seed=0).row()

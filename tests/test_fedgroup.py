@@ -101,7 +101,7 @@ def test_groups_move_along_the_others() -> None:
 @pytest.mark.parametrize("pretrained", [0.5, 1.0])
 def test_finds_the_groups_of_turned_digits(pretrained: float) -> None:
     """The paper's claim: groups with different data are found from short pretrainings."""
-    clients = Simulation(data.rotated_digits(clients=24), mlp(64, 32, 10))
+    clients = Simulation(data.rotated_digits(num_clients=24), mlp(64, 32, 10))
     result = FedGroup(k=4, pretrained=pretrained, work=DIGITS).fit(clients, seed=0)
     assert result.partition == clients.data.truth
     founders = result.history[0].notes["founders"]
@@ -117,18 +117,18 @@ def test_buffers_do_not_count() -> None:
 
 def test_a_single_step_does_not_show_the_groups() -> None:
     """A single small batch says little of a client's data."""
-    clients = Simulation(data.rotated_digits(clients=24), mlp(64, 32, 10))
+    clients = Simulation(data.rotated_digits(num_clients=24), mlp(64, 32, 10))
     hasty = FedGroup(k=4, pretrain_steps=1, work=replace(DIGITS, steps=1))
     assert clients.data.truth is not None
     assert hasty.fit(clients, seed=0).partition.ari(clients.data.truth) < 0.5
 
 
 def test_newcomers_are_placed_by_their_own_pretraining() -> None:
-    made = data.rotated_digits(clients=24)
+    made = data.rotated_digits(num_clients=24)
     old, new = range(16), range(16, 24)
     assert made.truth is not None
-    first = ClientData.of([made.train.of(c) for c in old], truth=made.truth.labels[:16])
-    later = ClientData.of({f"new {c}": made.train.of(c) for c in new})
+    first = ClientData.from_arrays([made.train.of(c) for c in old], truth=made.truth.labels[:16])
+    later = ClientData.from_arrays({f"new {c}": made.train.of(c) for c in new})
     method = FedGroup(k=4, work=DIGITS)
     result = method.fit(Simulation(first, mlp(64, 32, 10)), seed=0)
     placed = method.assign(result, Simulation(later, mlp(64, 32, 10)))

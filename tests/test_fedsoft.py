@@ -106,7 +106,7 @@ def test_it_finds_separate_groups_from_a_good_start() -> None:
 def test_where_clients_are_pure_it_is_the_softness_that_costs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    federation = Simulation(rotated_digits(clients=20), mlp(64, 32, 10))
+    federation = Simulation(rotated_digits(num_clients=20), mlp(64, 32, 10))
     work = Work(steps=100, local_steps=5, batch_size=10, lr=0.5)
     method = FedSoft(k=4, penalty=0.3, work=work)
     soft = method.fit(federation)

@@ -64,7 +64,7 @@ def one_thread() -> Iterator[None]:
 
 
 def own_data(context: Context) -> ClientData:
-    return DATA.only(int(context.node_config["partition-id"]))
+    return DATA.select(int(context.node_config["partition-id"]))
 
 
 def make_app(**options: Any) -> Any:
@@ -544,7 +544,7 @@ def test_who_has_another_model_or_another_s_name_is_not_taken_in(
     def app(message: Message, context: Context) -> Message:
         partition = int(context.node_config["partition-id"])
         other = models.linear(6, 3) if partition == 8 else MODEL
-        held = DATA.only(partition % M)
+        held = DATA.select(partition % M)
         answer: Message = client_app(model=other, data=lambda context: held, device="cpu")(
             message, context
         )
@@ -601,7 +601,7 @@ def test_a_refresh_follows_clients_whose_data_change() -> None:
     def moving(context: Context) -> ClientData:
         partition = int(context.node_config["partition-id"])
         x, y = DATA.train.of(swapped.get(partition, partition))
-        return ClientData.of({str(partition): (x, y)}, {str(partition): (x, y)})
+        return ClientData.from_arrays({str(partition): (x, y)}, {str(partition): (x, y)})
 
     grid = LocalGrid(Afresh(data=moving), range(M))
     federation = make(grid)

@@ -29,7 +29,7 @@ RUN: dict[str, Any] = {"clients": 4, "timeout": 120.0, "threshold": 1.5, "local_
 def simulated(method: Method, clients: int) -> Result:
     """The same in one process."""
     federation = Simulation(
-        data.rotated_digits(clients=clients, rotations=2), models.mlp(64, 32, 10)
+        data.rotated_digits(num_clients=clients, rotations=2), models.mlp(64, 32, 10)
     )
     result = method.fit(federation, seed=0)
     assert result.partition == federation.data.truth

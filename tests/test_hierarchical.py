@@ -18,7 +18,7 @@ DIGITS = Work(steps=60, batch_size=10, lr=0.5)
 
 
 def digits(clients: int = 20, rotations: int = 2, **options: Any) -> Simulation:
-    dealt = data.rotated_digits(clients=clients, rotations=rotations)
+    dealt = data.rotated_digits(num_clients=clients, rotations=rotations)
     return Simulation(dealt, mlp(64, 32, 10), **options)
 
 
@@ -26,7 +26,7 @@ def test_three_rounds_by_hand() -> None:
     draws = np.random.default_rng(0)
     x = draws.normal(size=(4, 20))
     y = np.array([3.0, -3.0, 3.5, -2.0])[:, None] * x
-    clients = ClientData.of(
+    clients = ClientData.from_arrays(
         [(torch.tensor(a)[:, None], torch.tensor(b)) for a, b in zip(x, y, strict=True)]
     )
     model = linear(1, bias=False)
@@ -102,7 +102,7 @@ def test_blocks_do_not_matter_and_clustering_asks_everybody() -> None:
     results = [
         method.fit(
             Simulation(
-                data.rotated_digits(clients=8, rotations=2),
+                data.rotated_digits(num_clients=8, rotations=2),
                 lambda: mlp(64, 16, 10)().double(),
                 block_size=size,
             ),

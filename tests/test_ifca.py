@@ -37,7 +37,7 @@ def regressions(clients: int = 12, clusters: int = 3, **kwargs: Any) -> Simulati
 
 def samples(made: ClientData) -> Samples:
     """Each client's inputs with a 1 for the intercept, and its targets."""
-    pairs = (made.train.of(i) for i in range(len(made.clients)))
+    pairs = (made.train.of(i) for i in range(len(made.client_ids)))
     return [(np.c_[x.double().numpy(), np.ones(len(x))], y.double().numpy()) for x, y in pairs]
 
 
@@ -155,7 +155,7 @@ def test_from_a_bad_start_all_but_one_model_starve() -> None:
     x = torch.randn(10, 30, 4, generator=g).double()
     sign = torch.tensor([1.0, -1.0] * 5).double()
     y = (x @ w) * sign.unsqueeze(1)
-    made = ClientData.of(list(zip(x, y, strict=True)), truth=[0, 1] * 5)
+    made = ClientData.from_arrays(list(zip(x, y, strict=True)), truth=[0, 1] * 5)
     federation = Simulation(made, examples.doubled(linear(4, bias=False)), validation=0)
     work = Work(steps=100, local_steps=2, batch_size=None, lr=0.1)
     bad = IFCA(k=2, start=torch.stack([w, 3 * w]), work=work).fit(federation)
@@ -188,7 +188,7 @@ def check_starts(federation: Simulation, work: Work, seed: int) -> None:
 
 
 def digits(seed: int = 0, **kwargs: Any) -> Simulation:
-    made = data.rotated_digits(clients=24, seed=seed)
+    made = data.rotated_digits(num_clients=24, seed=seed)
     return Simulation(made, mlp(64, 32, 10), seed=seed, **kwargs)
 
 
@@ -197,7 +197,7 @@ def test_rotated_digits_from_good_and_bad_starts() -> None:
 
 
 def test_rotated_mnist_from_good_and_bad_starts(real_data: Callable[[str], Path]) -> None:
-    experiment = config.load("rotated-mnist").set(["clients=24", "sizes=120", "hidden=50"])
+    experiment = config.load("rotated-mnist").set(["num_clients=24", "sizes=120", "hidden=50"])
     federation = runner.federation(experiment, seed=0, folder=real_data("mnist"))
     work = Work(**experiment.set(["steps=60"]).arguments("work"))
     check_starts(federation, work, seed=0)

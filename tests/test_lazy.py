@@ -199,7 +199,7 @@ def test_rows_on_disk_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_last_pivot_has_nobody_to_ask() -> None:
-    federation = Simulation(data.rotated_digits(clients=8), mlp(64, 16, 10))
+    federation = Simulation(data.rotated_digits(num_clients=8), mlp(64, 16, 10))
     work = Work(steps=60, batch_size=10, lr=0.5)
     for threshold in (1.5, 100.0):
         few = SRFCA(work=work, threshold=threshold, refine_steps=1, all_pairs=0).fit(federation)

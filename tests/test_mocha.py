@@ -133,7 +133,7 @@ def test_to_the_mean_takes_the_mean_away() -> None:
 
 def test_related_tasks_of_few_samples_are_better_together() -> None:
     """The paper's claim. Two groups, 27 samples for 50 unknowns: neither alone nor as one."""
-    made = data.synthetic(clients=20, samples=30, dimension=50, noise=0.1)
+    made = data.synthetic(num_clients=20, samples=30, dimension=50, noise=0.1)
     clients = Simulation(made, linear(50, bias=False))
     work = Work(steps=280, local_steps=5, batch_size=None, lr=0.05)
 

@@ -20,7 +20,7 @@ def test_by_hand() -> None:
     sizes, slopes = [10, 30, 20, 20], np.array([3.0, -3.0, 3.5, -2.0])
     x = [draws.normal(size=n) for n in sizes]
     y = [slope * each for slope, each in zip(slopes, x, strict=True)]
-    clients = ClientData.of(
+    clients = ClientData.from_arrays(
         [(torch.tensor(a)[:, None], torch.tensor(b)) for a, b in zip(x, y, strict=True)]
     )
     model = linear(1, bias=False)
@@ -56,14 +56,14 @@ def test_everybody_is_with_the_nearest_mean(count: int, width: int, k: int, seed
 def test_equal_clients_leave_clusters_empty() -> None:
     assert k_means(torch.ones(5, 3), 3, starts=2, word=0).num_clusters == 1
     x, y = torch.randn(12, 2, generator=torch.Generator().manual_seed(0)), torch.ones(12)
-    alike = Simulation(ClientData.of([(x, y)] * 4), linear(2), validation=0)
+    alike = Simulation(ClientData.from_arrays([(x, y)] * 4), linear(2), validation=0)
     result = OneShotKMeans(k=3, work=Work(steps=3, batch_size=None, lr=0.1)).fit(alike)
     assert result.partition.num_clusters == len(result.models) == 1
     assert result.history[0].notes["empty"] == 2
 
 
 def test_groups_are_found_and_trained_as_if_they_were_known() -> None:
-    clients = Simulation(data.rotated_digits(clients=20), mlp(64, 32, 10))
+    clients = Simulation(data.rotated_digits(num_clients=20), mlp(64, 32, 10))
     work = Work(steps=60, batch_size=10, lr=0.5)
     result = OneShotKMeans(k=4, work=work).fit(clients, seed=0)
     assert result.partition == clients.data.truth
@@ -72,7 +72,7 @@ def test_groups_are_found_and_trained_as_if_they_were_known() -> None:
 
 
 def test_a_wrong_k_cuts_through_groups() -> None:
-    clients = Simulation(data.rotated_digits(clients=20, rotations=2), mlp(64, 32, 10))
+    clients = Simulation(data.rotated_digits(num_clients=20, rotations=2), mlp(64, 32, 10))
     result = OneShotKMeans(k=3, work=Work(steps=60, batch_size=10, lr=0.5)).fit(clients)
     assert result.partition.num_clusters == 3
     assert clients.data.truth is not None

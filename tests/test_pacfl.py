@@ -45,7 +45,7 @@ def test_subspaces_agree_with_the_loop(sizes: list[int], shape: tuple[int, ...])
 def test_subspaces_see_training_data_alone() -> None:
     x = torch.zeros(10, 3)
     x[torch.arange(10), torch.arange(10) % 2] = 1 + torch.arange(10.0)
-    clients = ClientData.of([(x, x[:, 0])], [(torch.eye(3), torch.ones(3))])
+    clients = ClientData.from_arrays([(x, x[:, 0])], [(torch.eye(3), torch.ones(3))])
     basis = Simulation(clients, linear(3)).subspaces([0], 2)[0]
     assert basis[2].tolist() == [0, 0], "the third direction is in the test data only"
 
@@ -91,7 +91,7 @@ def planes(spread: float = 0.0) -> ClientData:
         weights = draws.normal(size=(30, 2)) * [2.0, 1.0]
         x = weights @ np.stack([np.eye(4)[0], other]) + spread * draws.normal(size=(30, 4))
         train.append((torch.tensor(x), torch.tensor(x[:, 0])))
-    return ClientData.of(train, truth=np.arange(8) % 2)
+    return ClientData.from_arrays(train, truth=np.arange(8) % 2)
 
 
 def test_thresholds_are_degrees() -> None:
@@ -119,18 +119,18 @@ def test_auto_finds_the_planes() -> None:
     "options", [{}, {"k": 4, "rank": 3}, {"k": 4, "angle": "smallest", "linkage": "complete"}]
 )
 def test_rotations_are_seen(options: dict[str, Any]) -> None:
-    clients = Simulation(data.rotated_digits(clients=20), mlp(64, 16, 10))
+    clients = Simulation(data.rotated_digits(num_clients=20), mlp(64, 16, 10))
     assert PACFL(**options, work=WORK).fit(clients).partition == clients.data.truth
 
 
 def test_one_group_is_left_whole() -> None:
-    clients = Simulation(data.rotated_digits(clients=40, rotations=1), mlp(64, 16, 10))
+    clients = Simulation(data.rotated_digits(num_clients=40, rotations=1), mlp(64, 16, 10))
     assert PACFL(work=WORK).fit(clients).partition.num_clusters == 1
 
 
 def test_permuted_labels_are_invisible() -> None:
-    alike = data.rotated_digits(clients=40, rotations=1)
-    permuted = ClientData.of(
+    alike = data.rotated_digits(num_clients=40, rotations=1)
+    permuted = ClientData.from_arrays(
         [
             (x, (y + 3 * (client % 2)) % 10)
             for client, (x, y) in enumerate(alike.train.of(c) for c in range(40))

@@ -31,7 +31,7 @@ def test_presets_have_the_papers_numbers(name: str) -> None:
     clients, _, steps, refine, participation = PAPER[name]
     experiment = config.load(name)
     method = runner.method(experiment, "sr-fca")
-    assert experiment.arguments("data")["clients"] == clients
+    assert experiment.arguments("data")["num_clients"] == clients
     assert (method.work.steps, method.refine_steps) == (steps, refine)
     assert method.participation == participation
     assert runner.method(experiment, "global").participation == participation
@@ -44,7 +44,7 @@ def test_every_preset_runs_at_reduced_size(name: str, real_data: Callable[[str],
     folder = real_data(experiment.needs)
     small = experiment.set(experiment.quick)
     clients = runner.federation(small, seed=0, folder=folder)
-    assert len(clients.clients) == small.arguments("data")["clients"]
+    assert len(clients.clients) == small.arguments("data")["num_clients"]
     row = runner.run(small, "sr-fca", clients, seed=0).row()
     assert row["num_clusters"] >= 1
     assert 0 <= row["accuracy"] <= 1
@@ -62,7 +62,7 @@ def test_samples_are_the_papers(real_data: Callable[[str], Path]) -> None:
 
 
 def test_a_warm_start_is_what_fedavg_trained() -> None:
-    settings = ["clients=8", "rotations=2", "steps=10"]
+    settings = ["num_clients=8", "rotations=2", "steps=10"]
     plain = config.load("rotated-digits").set(settings)
     warm = plain.set(["warm_start=6"])
     start = runner.federation(warm, seed=3).initial(3)
@@ -76,7 +76,7 @@ def test_a_warm_start_is_what_fedavg_trained() -> None:
 
 
 def test_a_warm_start_may_have_its_own_rate_and_is_not_fine_tuned() -> None:
-    settings = ["clients=8", "rotations=2", "steps=10", "warm_start=6"]
+    settings = ["num_clients=8", "rotations=2", "steps=10", "warm_start=6"]
     plain = config.load("rotated-digits").set(settings)
     slower = plain.set(["work.lr=0.01", "warm_lr=0.2", "personal_steps=5"])
     expected = runner.federation(plain.set(["work.lr=0.2"]), seed=3).initial(3)

@@ -305,7 +305,7 @@ def test_a_single_logit_names_one_of_two_classes(shape: tuple[int, ...]) -> None
     made = examples.classification([40, 40])
     parts = [(x, (x[:, 0] > 0).long()) for x, _ in (made.train.of(c) for c in range(2))]
     net = nn.Sequential(nn.Linear(6, 1), nn.Identity() if len(shape) == 2 else Flat())
-    simulation = Simulation(ClientData.of(parts, parts), net, loss=binary)
+    simulation = Simulation(ClientData.from_arrays(parts, parts), net, loss=binary)
     row = torch.tensor([3.0, 0, 0, 0, 0, 0, 0]).repeat(2, 1)
     assert simulation.scores(row, range(2)).accuracy.tolist() == [1.0, 1.0]  # type: ignore[union-attr]
     assert simulation.scores(-row, range(2)).accuracy.tolist() == [0.0, 0.0]  # type: ignore[union-attr]
@@ -324,7 +324,7 @@ def test_several_labels_of_a_sample_count_by_their_share() -> None:
 
     x = torch.randn(12, 4)
     parts = [(x, (x > 0).long())]
-    simulation = Simulation(ClientData.of(parts, parts), nn.Linear(4, 4, bias=False), loss=binary)
+    simulation = Simulation(ClientData.from_arrays(parts, parts), nn.Linear(4, 4, bias=False), loss=binary)
     row = torch.eye(4)
     assert simulation.scores(row.flatten().unsqueeze(0), [0]).accuracy == 1.0
     row[0, 0] = -1.0
@@ -417,7 +417,7 @@ def test_bad_input_is_named() -> None:
         simulation.fit(torch.zeros(1, 3), [0], Work(), Key(0, "x"))
     with pytest.raises(InputError, match="numbered 0 to 1"):
         simulation.losses(simulation.initial(0).unsqueeze(0), [2])
-    bare = Simulation(ClientData.of([data.train.of(0)]), mlp(6, 3))
+    bare = Simulation(ClientData.from_arrays([data.train.of(0)]), mlp(6, 3))
     with pytest.raises(InputError, match="no test data"):
         bare.scores(bare.initial(0).unsqueeze(0), [0])
     with pytest.raises(InputError, match=r"'1' has one training sample"):

@@ -346,7 +346,7 @@ def test_a_result_assigns_newcomers() -> None:
     data = federation.data
     result = SRFCA(work=WORK).fit(federation, seed=0)
     x, y = torch.randn(30, 4), torch.randn(30) * 50
-    strangers = ClientData.of({"new": data.train.of(4), "odd": (x, y), "old": data.train.of(0)})
+    strangers = ClientData.from_arrays({"new": data.train.of(4), "odd": (x, y), "old": data.train.of(0)})
     found = result.assign(Simulation(strangers, linear(4)))
     assert found.labels.tolist() == [result.labels[4], -1, result.labels[0]]
     assert found.losses.shape == (3, 3)
@@ -500,6 +500,6 @@ def test_networks_too() -> None:
         (x, y if c == 0 else 2 - y)
         for c, (x, y) in zip(labels, (data.train.of(i) for i in range(8)), strict=True)
     ]
-    federation = Simulation(ClientData.of(train, truth=labels), mlp(6, 16, 3))
+    federation = Simulation(ClientData.from_arrays(train, truth=labels), mlp(6, 16, 3))
     result: Result = SRFCA(work=Work(steps=60, batch_size=10, lr=0.3)).fit(federation)
     assert result.partition == federation.data.truth

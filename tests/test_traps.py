@@ -81,7 +81,7 @@ class Watched:
 
 def test_1_t_is_inclusive_and_no_client_leaves_the_mean() -> None:
     assert Partition([0, 0, 1]).keep(2) == Partition([0, 0, -1]), "exactly t clients are enough"
-    experiment = config.load("rotated-digits").set(["clients=12", "steps=60", "min_size=4"])
+    experiment = config.load("rotated-digits").set(["num_clients=12", "steps=60", "min_size=4"])
     clients = runner.federation(experiment, seed=0)
     outcome = runner.run(experiment, "sr-fca", clients, seed=0)
     assert len(outcome.scores.loss) == 12
@@ -173,7 +173,7 @@ def test_8_test_data_is_never_looked_at_and_all_clients_take_part() -> None:
 
 
 def test_9_synthetic_test_labels_are_not_scaled() -> None:
-    made = srfca.data.synthetic(clients=4, samples=50, dimension=20)
+    made = srfca.data.synthetic(num_clients=4, samples=50, dimension=20)
     assert made.test is not None
     assert float(made.test.y.std()) == pytest.approx(float(made.train.y.std()), rel=0.3)
 

@@ -15,7 +15,7 @@ from srfca.experiments.tune import Trial, tune
 from srfca.methods import SRFCA
 from tests.test_cli import QUICK, srfca
 
-SMALL = ["clients=8", "rotations=2", "steps=10", "refine_steps=1", "hidden=8"]
+SMALL = ["num_clients=8", "rotations=2", "steps=10", "refine_steps=1", "hidden=8"]
 
 
 def digits(*settings: str) -> Experiment:
@@ -95,7 +95,7 @@ def test_a_search_in_which_all_fail_says_why() -> None:
 
 
 def test_without_classes_the_loss_decides() -> None:
-    small = ["dimension=5", "inputs=5", "clients=6", "samples=30", "steps=20"]
+    small = ["dimension=5", "inputs=5", "num_clients=6", "samples=30", "steps=20"]
     ranked = tune(config.load("synthetic").set(small), trials=3)
     assert all(trial.accuracy is None for trial in ranked)
     losses = [trial.loss for trial in ranked if trial.loss is not None]

@@ -259,7 +259,7 @@ def data_check(data_dir: DataDir = None) -> None:
     """List the data sets that are there, and verify their files."""
     from srfca import console
     from srfca.data.loaders.check import check
-    from srfca.data.loaders.store import data_folder
+    from srfca.data.loaders.cache import data_folder
 
     folder = data_folder(data_dir)
     console.show(f"Data folder: {folder}")

@@ -34,7 +34,7 @@ from srfca.federation.requests import (
     Subspaces,
     Train,
 )
-from srfca.models.rows import frozen_digest, make, set_training
+from srfca.models.rows import frozen_digest, make_module, set_training
 from srfca.random import Key, client_words, streams
 
 _T = TypeVar("_T")
@@ -99,7 +99,7 @@ class Simulation:
         self.data = data
         self.device = _device(device)
         self._model = model
-        module = make(model, seed=0).to(self.device)
+        module = make_module(model, seed=0).to(self.device)
         self._loss = loss_named(loss, data.train.y)
         kept, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
@@ -194,11 +194,11 @@ class Simulation:
 
     def initial_model(self, seed: int) -> Tensor:
         """Return w0: ``[P]``."""
-        return self._layout.row(make(self._model, seed)).to(self.device)
+        return self._layout.row(make_module(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
         """Return a row ``[P]`` as a module, with the frozen part of the model."""
-        return self._layout.load(row, make(self._model, seed=0).to(self.device)).eval()
+        return self._layout.load(row, make_module(self._model, seed=0).to(self.device)).eval()
 
     def ask(self, request: Request[Value]) -> Replies[Value]:
         """Answer a request for its clients.

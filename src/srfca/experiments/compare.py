@@ -1,7 +1,7 @@
 """Several methods on one experiment: which runs there are, which are there already, and their rows.
 
 >>> from srfca.experiments import config
->>> experiment = config.load("rotated-digits").set(["clients=8", "steps=4", "rotations=2"])
+>>> experiment = config.load("rotated-digits").set(["num_clients=8", "steps=4", "rotations=2"])
 >>> comparison = compare(experiment, ["local", "global"], seeds=[0, 1])
 >>> [(row["name"], row["seed"]) for row in comparison.rows]
 [('Local', 0), ('Global', 0), ('Local', 1), ('Global', 1)]

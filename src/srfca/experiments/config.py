@@ -273,7 +273,7 @@ def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callab
     found: Callable[..., Any]
     match section:
         case "data":
-            found = data.FEDERATIONS[sections["data"]["name"]]
+            found = data.DATASETS[sections["data"]["name"]]
         case "model":
             found = models.MODELS[sections["model"]["name"]]
         case "federation":

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
 from srfca._version import __version__
-from srfca.data.clients import ClientData
+from srfca.data.client_data import ClientData
 from srfca.errors import require
 from srfca.federation.augment import Augmentation
 from srfca.federation.base import Focus, Mixture, Sample, Split, Work

@@ -1,9 +1,4 @@
-"""CFL: Clustered Federated Learning.
-
-Sattler, Mueller, Samek: Clustered Federated Learning: Model-Agnostic Distributed Multi-Task
-Optimization under Privacy Constraints. IEEE Transactions on Neural Networks and Learning Systems,
-2020.
-"""
+"""CFL: Clustered Federated Learning."""
 
 from __future__ import annotations
 
@@ -15,178 +10,191 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.clustering.linkage import LINKAGES, agglomerate, groups_seen
+from srfca.aggregation.rules import Mean
+from srfca.clustering.linkage import Linkage, agglomerate, find_groups
 from srfca.clustering.partition import Partition
-from srfca.errors import InputError, require, unknown
-from srfca.methods.base import Answer, Method
-from srfca.methods.result import models_of_clients
-from srfca.methods.rounds import (
-    aggregate_clusters,
-    answered,
-    everybody,
-    plain_mean,
-    trained_part,
-    weighted_mean,
-)
-from srfca.methods.run import Run
-from srfca.random import Key
+from srfca.errors import InputError, require
+from srfca.federation.replies import Clients
+from srfca.federation.requests import Train
+from srfca.federation.rounds import aggregate_clusters
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.result import models_of_clients
+from srfca.methods._common.rounds import one_cluster, trained_part
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
 _COLUMNS = 2**12
 """Coordinates of the updates that are multiplied at once, in double precision."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """What was seen of a cluster after a round, and whether it is split."""
+@dataclass(frozen=True, eq=False)
+class SplitCheck:
+    """What was measured of a cluster after a round, and whether it is split.
+
+    Args:
+        cluster: Its number.
+        mean_norm: Norm of the mean of the clients' updates.
+        max_norm: Largest norm of a client's update.
+        alpha_cross_max: Largest similarity across the best split, if one was computed.
+        reason: Why it is split or not.
+        parts: Positions of the two parts among the cluster's clients, if it is split.
+        groups: The groups that the clients' similarities show, if they were computed.
+    """
 
     cluster: int
     mean_norm: float
-    """The norm of the mean of the clients' updates."""
     max_norm: float
-    """The largest norm of a client's update."""
     alpha_cross_max: float | None = None
-    """The largest similarity across the best split, if one was looked for."""
-    why: str = ""
-    parts: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-    """The places of the two parts among the cluster's clients, if it is split."""
+    reason: str = ""
+    parts: tuple[Clients, Clients] | None = None
     groups: Partition | None = None
-    """The groups that its clients' similarities show, if that was asked."""
 
     def notes(self) -> dict[str, object]:
-        """What is written down of it."""
-        seen = ("cluster", "mean_norm", "max_norm", "alpha_cross_max", "why")
-        return {name: getattr(self, name) for name in seen}
+        """Return what the history says of it."""
+        names = ("cluster", "mean_norm", "max_norm", "alpha_cross_max", "reason")
+        return {name: getattr(self, name) for name in names}
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class CFL(Method):
-    """FedAvg in clusters that are split in two where it stands still while their clients do not.
+    """Train clusters by FedAvg, and split one when it has converged but its clients have not.
 
     Args:
-        eps1: A cluster may be split when the norm of its mean update is below this: a number, or
-            a percentage of the mean norm of its clients' updates in the same round.
+        eps1: A cluster may be split when the norm of its mean update is below this: a number, or a
+            percentage of the mean norm of its clients' updates in the same round.
         eps2: It may be split when its largest update is above this: a number, or a percentage of
             the mean norm of all clients' updates in the first round.
-        gamma_max: What a split must pass. A number in [0, 1] is the paper's: it must be less than
+        gamma_max: What a split must satisfy. A number in [0, 1] is the paper's: it must be less than
             ``sqrt((1 - alpha_cross_max) / 2)``. ``auto`` asks whether the similarities show groups,
-            the same as in the round before, that it does not cut through.
+            the same as in the round before, that the split does not cut through.
         warm_up: Rounds before the first split.
-        min_size: The least number of clients of a part; ``auto`` sees groups of two or more.
+        min_size: The smallest number of clients of a part; with ``auto`` at least two.
         linkage: How the similarities are cut in two: ``single`` is the optimal bipartition,
             ``complete`` that of the authors' code; also ``average`` and ``ward``.
-        weighted: Weigh clients by their samples, else all alike.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
+        weighted: Weight clients by their number of samples; otherwise all alike.
     """
 
+    key: ClassVar[str] = "cfl"
     name: ClassVar[str] = "CFL"
+    paper: ClassVar[str] = (
+        "Sattler, Mueller, Samek: Clustered Federated Learning: Model-Agnostic Distributed "
+        "Multi-Task Optimization under Privacy Constraints. IEEE TNNLS 2020."
+    )
 
     eps1: float | str = "60%"
     eps2: float | str = "20%"
     gamma_max: float | str = "auto"
-    warm_up: int = 3
-    min_size: int = 2
-    linkage: str = "single"
+    warm_up: int = constrained(3, at_least=0)
+    min_size: int = constrained(2, at_least=1)
+    linkage: Linkage = "single"
     weighted: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("eps1", "eps2"):
-            limit(getattr(self, name), 1.0, name)
+            resolve_limit(getattr(self, name), 1.0, name)
         require(
             self.gamma_max == "auto"
             or (isinstance(self.gamma_max, float | int) and 0 <= self.gamma_max <= 1),
             f"gamma_max must be 'auto' or in [0, 1], not {self.gamma_max!r}",
         )
-        require(self.warm_up >= 0, f"warm_up must not be negative, but is {self.warm_up}")
-        require(self.min_size >= 1, f"min_size must be at least 1, not {self.min_size}")
-        if self.linkage not in LINKAGES:
-            raise unknown("linkage", self.linkage, LINKAGES)
 
     def solve(self, run: Run) -> Answer:
         """Train the clusters, and split them."""
-        federation, work = run.federation, self.work
-        aggregate = weighted_mean if self.weighted else plain_mean
-        partition = everybody(federation)
-        models = federation.initial(run.seed).unsqueeze(0)
-        first, seen = 0.0, dict[bytes, Partition | None]()
-        with run.stage("CFL", len(federation.clients) * work.steps) as tick:
-            for number in range(work.rounds):
-                who = np.flatnonzero(partition.labels >= 0)
-                starts = models_of_clients(models, partition.labels[who])
-                key = Key(run.seed, "cfl", number)
-                rows = federation.fit(starts, who.tolist(), work, key, tick)
-                _, here = answered(federation, rows, who, "federated training")
-                updates = trained_part(federation, rows - starts)
-                first = first or float(updates[np.searchsorted(who, here)].norm(dim=1).mean())
-                looks = []
+        local, aggregation = self.local, Mean(self.weighted)
+        partition, models = one_cluster(run), run.initial_model().unsqueeze(0)
+        first_norm, groups_before = 0.0, dict[bytes, Partition | None]()
+        with run.stage("CFL", run.num_clients * local.steps):
+            for number in range(local.rounds):
+                clients = np.flatnonzero(partition.labels >= 0)
+                starts = models_of_clients(models, partition.labels[clients])
+                request = Train(clients, starts, local, run.key("cfl", number))
+                replies = run.train(request, "federated training")
+                answered = torch.as_tensor(replies.answered, device=starts.device)
+                clients, rows = replies.clients, replies.values
+                starts = starts if not replies.missing else starts[answered]
+                updates = trained_part(run, rows - starts)
+                first_norm = first_norm or float(updates.norm(dim=1).mean())
+                checks = []
                 if number >= self.warm_up:
-                    sizes = federation.sizes.to(updates.device)
-                    asked = [np.intersect1d(members, here) for members in partition]
-                    looks = [
-                        self.look(
-                            c, updates[np.searchsorted(who, members)], sizes[members], first,
-                            seen.get(members.tobytes()), run.seed,
+                    sizes = run.sizes.to(updates.device)
+                    members = [np.intersect1d(cluster, clients) for cluster in partition]
+                    checks = [
+                        self.check_split(
+                            cluster, updates[np.searchsorted(clients, group)], sizes[group],
+                            first_norm, groups_before.get(group.tobytes()), run.seed,
                         )
-                        for c, members in enumerate(asked) if len(members)
+                        for cluster, group in enumerate(members) if len(group)
                     ]  # fmt: skip
-                    seen = {asked[x.cluster].tobytes(): x.groups for x in looks}
-                before, partition = partition, split(partition, looks, here)
-                whole = [int(before.labels[members[0]]) for members in partition]
+                    groups_before = {members[c.cluster].tobytes(): c.groups for c in checks}
+                before, partition = partition, split(partition, checks, clients)
+                parents = [int(before.labels[cluster[0]]) for cluster in partition]
                 models = aggregate_clusters(
-                    federation, rows, who, partition.labels[who], models[whole], aggregate
-                )
+                    rows, clients, partition.labels[clients], models[parents], run.sizes,
+                    aggregation,
+                )  # fmt: skip
                 answer = Answer(partition.labels, models)
-                splits = [look.notes() for look in looks if look.parts is not None]
+                splits = [check.notes() for check in checks if check.parts is not None]
                 if splits:
                     notes = {"round": number, "splits": splits}
                     run.record(f"SPLIT {number}", partition, answer.client_models, notes=notes)
         run.record("CFL", partition, answer.client_models)
         return answer
 
-    def look(
+    def check_split(
         self,
         cluster: int,
         updates: Tensor,
         sizes: Tensor,
-        first: float,
-        before: Partition | None,
+        first_norm: float,
+        groups_before: Partition | None,
         seed: int,
-    ) -> Look:
-        """Whether to split a cluster, from its clients' updates ``[J, P]`` and sizes ``[J]``.
+    ) -> SplitCheck:
+        """Decide whether to split a cluster.
 
-        ``first`` is the mean norm of all clients' updates in the first round, ``before`` the groups
-        that were seen in this cluster a round ago.
+        Args:
+            cluster: Its number.
+            updates: ``[J, P]`` of its clients.
+            sizes: ``[J]`` their training samples.
+            first_norm: Mean norm of all clients' updates in the first round.
+            groups_before: The groups that this cluster showed in the round before.
+            seed: Of the graph clustering.
         """
         norms = updates.norm(dim=1)
-        aggregate = weighted_mean if self.weighted else plain_mean
-        mean_norm, max_norm = float(aggregate(updates, sizes).norm()), float(norms.max())
-        least = max(self.min_size, 2) if self.gamma_max == "auto" else self.min_size
-        if len(updates) < 2 * least:
-            return Look(cluster, mean_norm, max_norm, why="too few clients for two parts")
-        if mean_norm >= limit(self.eps1, float(norms.mean()), "eps1"):
-            return Look(cluster, mean_norm, max_norm, why="still learning together")
-        if max_norm <= limit(self.eps2, first, "eps2"):
-            return Look(cluster, mean_norm, max_norm, why="no client has anything left to learn")
+        mean = Mean(self.weighted)(updates, sizes)
+        mean_norm, max_norm = float(mean.norm()), float(norms.max())
+        minimum = max(self.min_size, 2) if self.gamma_max == "auto" else self.min_size
+        measured = cluster, mean_norm, max_norm
+        if len(updates) < 2 * minimum:
+            return SplitCheck(*measured, reason="too few clients for two parts")
+        if mean_norm >= resolve_limit(self.eps1, float(norms.mean()), "eps1"):
+            return SplitCheck(*measured, reason="the cluster still learns together")
+        if max_norm <= resolve_limit(self.eps2, first_norm, "eps2"):
+            return SplitCheck(*measured, reason="all clients have converged")
         alpha = similarities(updates)
-        parts = bipartition(alpha, self.linkage, least)
+        parts = bipartition(alpha, self.linkage, minimum)
         cross = float(alpha[np.ix_(*parts)].max())
-        if min(len(part) for part in parts) < least:
-            return Look(cluster, mean_norm, max_norm, cross, "a part would be too small")
+        if min(len(part) for part in parts) < minimum:
+            return SplitCheck(*measured, cross, "a part would be too small")
         groups = None
         if isinstance(self.gamma_max, str):
-            groups, why = groups_seen(1 - alpha, least, seed)
-            worth = groups == before and keeps_whole(parts, groups)
+            groups, reason = find_groups(1 - alpha, minimum, seed)
+            accepted = groups == groups_before and keeps_groups_whole(parts, groups)
         else:
             bound = float(np.sqrt((1 - cross) / 2))
-            worth = self.gamma_max < bound
-            why = f"gamma_max {self.gamma_max:.3g} against {bound:.3g}"
-        return Look(cluster, mean_norm, max_norm, cross, why, parts if worth else None, groups)
+            accepted = self.gamma_max < bound
+            reason = f"gamma_max {self.gamma_max:.3g} against {bound:.3g}"
+        return SplitCheck(*measured, cross, reason, parts if accepted else None, groups)
 
 
-def limit(eps: float | str, reference: float, name: str) -> float:
-    """A limit that is a number, or a percentage of a reference."""
+def resolve_limit(eps: float | str, reference: float, name: str) -> float:
+    """Return a limit that is a number, or a percentage of a reference.
+
+    Raises:
+        InputError: If it is neither.
+    """
     try:
         value = float(eps.removesuffix("%")) if isinstance(eps, str) else float(eps)
     except ValueError:
@@ -197,7 +205,7 @@ def limit(eps: float | str, reference: float, name: str) -> float:
 
 
 def similarities(updates: Tensor) -> NDArray[np.float64]:
-    """Cosines ``[J, J]`` between updates ``[J, P]``; an update of zero is similar to none."""
+    """Return cosines ``[J, J]`` between updates ``[J, P]``; a zero update is similar to none."""
     products = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
     for part in updates.split(_COLUMNS, dim=1):
         exact = part.double()
@@ -209,12 +217,12 @@ def similarities(updates: Tensor) -> NDArray[np.float64]:
 
 
 def bipartition(
-    alpha: NDArray[np.float64], linkage: str = "single", min_size: int = 1
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut similarities ``[J, J]`` in two; ``single`` makes the largest one across least.
+    alpha: NDArray[np.float64], linkage: Linkage = "single", min_size: int = 1
+) -> tuple[Clients, Clients]:
+    """Cut similarities ``[J, J]`` in two; ``single`` minimizes the largest one across.
 
-    A part of less than ``min_size`` is set aside, and the rest cut in its place; in the end those
-    that were set aside go with whom they are most similar to.
+    A part of less than ``min_size`` is set aside, and the rest is cut instead; in the end, those set
+    aside join the part that they are most similar to.
     """
     rest = np.arange(len(alpha))
     while True:
@@ -229,21 +237,21 @@ def bipartition(
     return parts.members(0), parts.members(1)
 
 
-def keeps_whole(parts: tuple[NDArray[np.int64], NDArray[np.int64]], groups: Partition) -> bool:
-    """Whether every group lies in one of two parts, and each part has a group."""
+def keeps_groups_whole(parts: tuple[Clients, Clients], groups: Partition) -> bool:
+    """Tell whether every group lies in one of two parts, and each part has a group."""
     sides = [set(groups.labels[part]) - {-1} for part in parts]
     return all(sides) and not sides[0] & sides[1]
 
 
-def split(partition: Partition, looks: list[Look], here: NDArray[np.int64]) -> Partition:
-    """The same partition with each cluster in two whose look says so.
+def split(partition: Partition, checks: list[SplitCheck], clients: Clients) -> Partition:
+    """Return the partition with each cluster split that passed its check.
 
-    Looks are at the clients that are ``here``; others of such a cluster are in none from then on.
+    Checks are of the clients that replied; other members of a split cluster become unclustered.
     """
     labels = partition.labels.copy()
-    for look in looks:
-        if look.parts is not None:
-            members = partition.members(look.cluster)
-            labels[np.setdiff1d(members, here)] = -1
-            labels[np.intersect1d(members, here)[look.parts[1]]] = labels.max() + 1
+    for check in checks:
+        if check.parts is not None:
+            members = partition.members(check.cluster)
+            labels[np.setdiff1d(members, clients)] = -1
+            labels[np.intersect1d(members, clients)[check.parts[1]]] = labels.max() + 1
     return Partition(labels)

@@ -1,70 +1,66 @@
-"""FedEM: every client's data are a mixture of distributions that all clients share.
-
-Marfoq, Neglia, Bellet, Kameni, Vidal: Federated Multi-Task Learning under a Mixture of
-Distributions. NeurIPS 2021.
-"""
+"""FedEM: every client's data are a mixture of distributions that all clients share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require, unknown
-from srfca.federation.base import Focus, Mixture, Tick, Work
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import check_finite, counts, everybody, heard, participants
-from srfca.methods.run import Run
-from srfca.methods.starts import check_start, starting_models
+from srfca.federation.algorithms import Descent, Posterior
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import Clients
+from srfca.federation.requests import Shares, Train
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.init import Start, starting_models
+from srfca.methods._common.rounds import num_participants, one_cluster, participants
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 from srfca.random import Key
 
-WEIGHTINGS = ("responsibilities", "samples")
 
-
+@register
 @dataclass(frozen=True, kw_only=True)
 class FedEM(Method):
-    """k components that all clients share; client t predicts with its own mixture pi_t of them.
+    """Train k components that all clients share; client t predicts with its mixture pi_t of them.
 
     Args:
         k: Number of components.
         start: ``distant`` (models of k clients that do badly with each other's), ``clients`` (of
             clients drawn at random), or ``random`` (as in the paper).
-        weighting: How the server weighs client t in the mean of component j: by
+        weighting: How the server weights client t in the mean of component j: by
             ``responsibilities``, ``n_t pi_tj``, or by ``samples``, n_t, as in the paper.
-        rate: What the rate of ``work`` is multiplied by: the losses of a component are weighted by
-            posteriors, so that its gradients are smaller than those of a model of all samples.
+        lr_factor: Factor of the learning rate of ``local``: the losses of a component are weighted
+            by posteriors, so its gradients are smaller than those of a model of all samples.
         participation: The fraction of the clients that take part in a round.
-        personal_lr: As of every method.
-        personal_steps: As of every method (``Method``); a client fine-tunes its largest component,
-            and keeps its mixture if that is better.
-        work: How clients train each component.
+        fine_tune_steps: As for every method; a client fine-tunes its largest component, and keeps
+            its mixture if that is better.
 
-    >>> from srfca import Simulation, Work, data, models
-    >>> fed = Simulation(data.rotated_digits(clients=12, rotations=2), models.mlp(64, 32, 10))
-    >>> result = FedEM(k=2, work=Work(steps=60, batch_size=10, lr=0.5)).fit(fed, seed=0)
-    >>> result.mixture.shape, result.partition == fed.data.truth
+    >>> from srfca import LocalTraining, Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=12, rotations=2), models.mlp(64, 32, 10))
+    >>> result = FedEM(k=2, local=LocalTraining(steps=60, batch_size=10, lr=0.5)).fit(fed, seed=0)
+    >>> result.mixture_weights.shape, result.partition == fed.data.truth
     (torch.Size([12, 2]), True)
     """
 
+    key: ClassVar[str] = "fedem"
     name: ClassVar[str] = "FedEM"
+    paper: ClassVar[str] = (
+        "Marfoq, Neglia, Bellet, Kameni, Vidal: Federated Multi-Task Learning under a Mixture of "
+        "Distributions. NeurIPS 2021."
+    )
+    family: ClassVar[Family] = "personalization"
+    needs_k: ClassVar[bool] = True
 
-    k: int = 2
-    start: str = "distant"
-    weighting: str = "responsibilities"
-    rate: float = 1.0
-    participation: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.k >= 1, f"k must be at least 1, not {self.k}")
-        check_start(self.start)
-        if self.weighting not in WEIGHTINGS:
-            raise unknown("weighting", self.weighting, WEIGHTINGS)
-        require(self.rate > 0, f"rate must be positive, not {self.rate}")
-        require_share(self.participation)
+    k: int = constrained(2, at_least=1)
+    start: Start = "distant"
+    weighting: Literal["responsibilities", "samples"] = "responsibilities"
+    lr_factor: float = constrained(1.0, more_than=0)
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     @property
     def trainings(self) -> float:
@@ -73,66 +69,68 @@ class FedEM(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train the components, and find every client's mixture of them."""
-        federation = run.federation
-        every = everybody(federation)
-        m = len(every)
-        work = replace(self.work, lr=self.rate * self.work.lr)
-        theta = starting_models(run, self.k, self.start, self.work, self.work.steps, "start")[0]
-        pi = uniform(m, theta)
-        steps = self.k * sum(counts(every, self.participation)) * work.steps
-        with run.stage("FEDEM", steps) as tick:
-            for number in range(work.rounds):
-                key = Key(run.seed, "fedem", number)
-                who = torch.as_tensor(participants(federation, every, self.participation, key))
-                present = Mixture(theta, pi[who])
-                pi[who] = unless_unknown(federation.shares(present, who.tolist()), pi[who])
-                rows, sent = train_components(run, present, who, work, key, tick)
-                weights = federation.sizes.to(theta.device)[who].unsqueeze(1) * sent
+        everyone = one_cluster(run)
+        local = replace(self.local, lr=self.lr_factor * self.local.lr)
+        theta, _ = starting_models(run, self.k, self.start, self.local, self.local.steps, "start")
+        pi = uniform(run.num_clients, theta)
+        steps = self.k * sum(num_participants(everyone, self.participation)) * local.steps
+        with run.stage("FEDEM", steps):
+            for number in range(local.rounds):
+                key = run.key("fedem", number)
+                clients = participants(run.federation, everyone, self.participation, key)
+                mixture = Mixture(theta, pi[torch.as_tensor(clients)])
+                pi = update_mixtures(run, pi, mixture, clients)
+                rows, replied = train_components(run, mixture, clients, local, key)
+                weights = run.sizes.to(theta.device)[torch.as_tensor(replied)].unsqueeze(1)
                 if self.weighting == "responsibilities":
-                    weights = weights * pi[who]
-                theta = aggregate(rows, weights, theta)
-        pi = unless_unknown(federation.shares(Mixture(theta, pi), range(m)), pi)
+                    weights = weights * pi[torch.as_tensor(replied)]
+                theta = aggregate(rows, weights.expand(-1, self.k), theta)
+        pi = update_mixtures(run, pi, Mixture(theta, pi), run.everyone)
         answer = Answer.mixed(Mixture(theta, pi))
-        assert answer.mixture is not None
-        notes = {"mixture": answer.mixture.tolist()}
+        assert answer.mixture_weights is not None
+        notes = {"mixture": answer.mixture_weights.tolist()}
         run.record("FEDEM", Partition(answer.labels), answer.predictors, notes=notes)
         return answer
 
 
-def unless_unknown(found: Tensor, before: Tensor) -> Tensor:
-    """What was found, or what was there before where a client did not answer."""
-    return torch.where(found.isnan(), before, found)
+def uniform(num_clients: int, theta: Tensor) -> Tensor:
+    """Return equal weights of all components for each client: ``[m, k]``."""
+    return theta.new_full((num_clients, len(theta)), 1 / len(theta))
 
 
-def uniform(m: int, theta: Tensor) -> Tensor:
-    """All components alike, for each of m clients: ``[m, k]``."""
-    return theta.new_full((m, len(theta)), 1 / len(theta))
+def update_mixtures(run: Run, pi: Tensor, mixture: Mixture, clients: Clients) -> Tensor:
+    """Return the weights ``[m, k]``, updated for the clients that reply (the E-step)."""
+    replies = run.ask(Shares(clients, mixture))
+    pi = pi.clone()
+    pi[torch.as_tensor(replies.clients)] = replies.values
+    return pi
 
 
 def train_components(
-    run: Run, present: Mixture, who: Tensor, work: Work, key: Key, tick: Tick
-) -> tuple[Tensor, Tensor]:
-    """Every component at every client ``who`` ``[c]``, trained on its part: ``[c, k, P]``.
+    run: Run, mixture: Mixture, clients: Clients, local: LocalTraining, key: Key
+) -> tuple[Tensor, Clients]:
+    """Train every component at every client, on its part of the client's samples.
 
-    Also which of them were sent: ``[c, k]``.
+    Component j has the weighted loss ``1/b sum_i q_i(j) loss(x_i, y_i)`` on a batch of b samples,
+    where ``q_i(j)`` is proportional to ``pi_tj exp(-loss)`` with the components of the round's
+    start.
 
-    Component j has the weighted loss ``1/b sum_i q_i(j) loss(x_i, y_i)`` of a batch of b, where
-    ``q_i(j)`` is proportional to ``pi_tj exp(-loss)`` with the components of the round's start.
+    Returns:
+        Rows ``[c, k, P]``, and the clients ``[c]`` that replied.
     """
-    c, k = len(who), len(present.models)
+    c, k = len(clients), len(mixture.models)
     component = torch.arange(k).repeat(c)
-    focus = Focus(Mixture(present.models, present.weights.repeat_interleave(k, 0)), component)
-    clients = who.repeat_interleave(k).tolist()
-    starts = present.models.repeat(c, 1)
-    rows = run.federation.fit(starts, clients, work, key, tick, focus=focus)
-    sent = torch.tensor(heard(run.federation, rows, clients), device=rows.device)
-    what = "training of a component"
-    rows = check_finite(run.federation, rows, clients, what, otherwise=starts)
-    return rows.view(c, k, -1), sent.view(c, k)
+    weights = mixture.weights.repeat_interleave(k, 0)
+    posterior = Posterior(Mixture(mixture.models, weights), component)
+    request = Train(
+        clients.repeat(k), mixture.models.repeat(c, 1), local, key, Descent(posterior=posterior)
+    )
+    replies = run.train(request, "training of a component")
+    return replies.values.view(-1, k, replies.values.shape[1]), replies.clients[::k]
 
 
 def aggregate(rows: Tensor, weights: Tensor, theta: Tensor) -> Tensor:
-    """Means of rows ``[c, k, P]`` with weights ``[c, k]``: ``[k, P]``; theta where they are 0."""
+    """Return weighted means ``[k, P]`` of rows ``[c, k, P]``; theta where all weights are 0."""
     weights = weights.to(rows.dtype)
     total = weights.sum(0)
     means = torch.einsum("ck,ckp->kp", weights / total.clamp(min=1e-30), rows)

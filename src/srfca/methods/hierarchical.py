@@ -1,38 +1,35 @@
-"""FL+HC: federated learning with hierarchical clustering of local updates.
-
-Briggs, Fan, Andras: Federated learning with hierarchical clustering of local updates to improve
-training on non-IID data. IJCNN 2020.
-"""
+"""FL+HC: federated learning with hierarchical clustering of local updates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
-from srfca.clustering.linkage import agglomerate, check_cut
-from srfca.distances import Side, distance_named
-from srfca.errors import require, unknown
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import (
-    aggregate_clusters,
-    answered,
-    everybody,
+from srfca.aggregation.rules import Mean
+from srfca.clustering.linkage import Linkage, agglomerate, check_cut
+from srfca.distances import ModelSet, distance_named
+from srfca.errors import require
+from srfca.federation.requests import Train
+from srfca.federation.rounds import aggregate_clusters
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.rounds import (
     federated_training,
-    plain_mean,
-    require_answers,
+    one_cluster,
     require_clients,
+    require_replies,
     trained_part,
-    weighted_mean,
 )
-from srfca.methods.run import Run
-from srfca.random import Key
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
-METRICS = ("l2", "l1", "cosine")
+UpdateMetric = Literal["l2", "l1", "cosine"]
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class Hierarchical(Method):
     """FedAvg over all clients, one clustering of their updates, then FedAvg inside the clusters.
@@ -41,95 +38,89 @@ class Hierarchical(Method):
         global_rounds: n, the rounds of FedAvg over all clients before the round of clustering; None
             is a tenth of all rounds.
         threshold: Clusters of updates farther apart are not joined: a number, or ``auto``.
-        k: The number of clusters, in the place of a threshold.
+        k: The number of clusters, instead of a threshold.
         linkage: ``ward``, ``average``, ``complete`` or ``single``.
-        metric: Distance of two updates: ``l2``, ``l1`` or ``cosine``; ``ward`` goes with l2 alone.
-        weighted: Weigh clients by their samples, else all alike.
+        metric: Distance of two updates: ``l2``, ``l1`` or ``cosine``; ``ward`` needs l2.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round; in the
             round of clustering all do.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "hierarchical"
     name: ClassVar[str] = "Hierarchical"
+    paper: ClassVar[str] = (
+        "Briggs, Fan, Andras: Federated learning with hierarchical clustering of local updates to "
+        "improve training on non-IID data. IJCNN 2020."
+    )
 
-    global_rounds: int | None = None
+    global_rounds: int | None = constrained(None, at_least=0)
     threshold: float | str = "auto"
     k: int | None = None
-    linkage: str = "average"
-    metric: str = "cosine"
+    linkage: Linkage = "average"
+    metric: UpdateMetric = "cosine"
     weighted: bool = True
-    participation: float = 1.0
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.global_rounds is None or self.global_rounds >= 0,
-            f"global_rounds must not be negative, but is {self.global_rounds}",
-        )
         check_cut(self.threshold, self.k, self.linkage)
-        if self.metric not in METRICS:
-            raise unknown("metric", self.metric, METRICS)
         require(
             self.linkage != "ward" or self.metric == "l2",
             f"linkage 'ward' needs the metric 'l2', not {self.metric!r}",
         )
-        require_share(self.participation)
 
     @property
     def trainings(self) -> float:
-        """All take part in the round of clustering."""
-        return self.participation + (1 - self.participation) / self.work.rounds
+        """All clients take part in the round of clustering."""
+        return self.participation + (1 - self.participation) / self.local.rounds
 
     def solve(self, run: Run) -> Answer:
         """Train, cluster, and train on."""
-        federation, work = run.federation, self.work
-        n = work.rounds // 10 if self.global_rounds is None else self.global_rounds
+        local, aggregation, m = self.local, Mean(self.weighted), run.num_clients
+        n = local.rounds // 10 if self.global_rounds is None else self.global_rounds
         require(
-            n < work.rounds, f"global_rounds must be less than the {work.rounds} rounds, not {n}"
+            n < local.rounds, f"global_rounds must be less than the {local.rounds} rounds, not {n}"
         )
-        require_clients(len(federation.clients), self.k)
-        aggregate = weighted_mean if self.weighted else plain_mean
-        together = everybody(federation)
-        start = federation.initial(run.seed).unsqueeze(0)
+        require_clients(m, self.k)
         model = federated_training(
-            run, "FEDAVG", start, together, work, aggregate, purpose="hierarchical",
-            participation=self.participation, rounds=range(n),
+            run, "FEDAVG", run.initial_model().unsqueeze(0), one_cluster(run), local, aggregation,
+            purpose="hierarchical", participation=self.participation, rounds=range(n),
         )  # fmt: skip
 
-        who = np.arange(len(federation.clients))
-        with run.stage("CLUSTER", len(who) * len(work.span(n))) as tick:
-            starts = model.expand(len(who), -1)
-            key = Key(run.seed, "hierarchical", n)
-            rows = federation.fit(starts, who.tolist(), work, key, tick)
-            _, here = answered(federation, rows, who, "a round")
-            require_answers(here, self.k)
-            updates = trained_part(federation, rows - starts)
-            distances = update_distances(run, updates, self.metric)
+        with run.stage("CLUSTER", m * len(local.span(n))):
+            request = Train(run.everyone, model.expand(m, -1), local, run.key("hierarchical", n))
+            replies = run.train(request, "a round")
+            clients, rows = replies.clients, replies.values
+            require_replies(clients, self.k)
+            updates = trained_part(run, rows - model.expand(len(rows), -1))
+            among = update_distances(run, updates, self.metric)
             cut = agglomerate(
-                distances[np.ix_(here, here)], threshold=self.threshold, k=self.k,
-                linkage=self.linkage, seed=run.seed,
-            )  # fmt: skip
-            partition = cut.partition.spread(here, len(who))
-            empty = model.expand(partition.num_clusters, -1)
-            models = aggregate_clusters(federation, rows, who, partition.labels, empty, aggregate)
+                among, threshold=self.threshold, k=self.k, linkage=self.linkage, seed=run.seed
+            )
+            partition = cut.partition.embed(clients, m)
+            starts = model.expand(partition.num_clusters, -1)
+            models = aggregate_clusters(
+                rows, clients, partition.labels[clients], starts, run.sizes, aggregation
+            )
+            distances = np.full((m, m), np.nan)
+            distances[np.ix_(clients, clients)] = among
         answer = Answer(partition.labels, models)
-        notes = {"why": cut.why, "heights": cut.heights.tolist()}
+        notes = {"reason": cut.reason, "heights": cut.heights.tolist()}
         run.record("CLUSTER", partition, answer.client_models, distances, notes)
 
         models = federated_training(
-            run, "FEDAVG in clusters", models, partition, work, aggregate, purpose="hierarchical",
-            participation=self.participation, rounds=range(n + 1, work.rounds),
+            run, "FEDAVG in clusters", models, partition, local, aggregation,
+            purpose="hierarchical", participation=self.participation,
+            rounds=range(n + 1, local.rounds),
         )  # fmt: skip
         answer = Answer(partition.labels, models)
         run.record("FEDAVG in clusters", partition, answer.client_models)
         return answer
 
 
-def update_distances(run: Run, updates: Tensor, metric: str) -> np.ndarray:
-    """Distances ``[m, m]`` between updates ``[m, P]``, zero from each to itself."""
-    side = Side.clients(run.federation, updates)
-    distances = np.maximum(distance_named(metric)(side, side), 0.0)
+def update_distances(run: Run, updates: Tensor, metric: UpdateMetric) -> np.ndarray:
+    """Return distances ``[c, c]`` between updates ``[c, P]``, zero on the diagonal."""
+    models = ModelSet.of_clients(run, updates)
+    distances = np.maximum(distance_named(metric)(models, models), 0.0)
     np.fill_diagonal(distances, 0.0)
     return distances

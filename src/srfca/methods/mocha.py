@@ -1,64 +1,61 @@
-"""MOCHA: a model of its own for every client, and how the clients' tasks are related, together.
-
-Smith, Chiang, Sanjabi, Talwalkar: Federated Multi-Task Learning. NeurIPS 2017. The relationship is
-learned as in Zhang, Yeung: A Convex Formulation for Learning Task Relationships in Multi-Task
-Learning. UAI 2010.
-"""
+"""MOCHA: an individual model for every client, and how the clients' tasks are related."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require, unknown
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.rounds import check_finite, counts, everybody, heard, participants
-from srfca.methods.run import Run
-from srfca.random import Key
+from srfca.federation.algorithms import Descent
+from srfca.federation.requests import Train
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.rounds import num_participants, one_cluster, participants
+from srfca.methods._common.run import Run
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
 RIDGE = 0.01
-"""Part of every learned Omega that is the identity, so that no direction is given up for good."""
-RELATIONSHIPS = ("learned", "mean")
+"""Weight of the identity in every learned Omega, so that no direction is given up for good."""
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class MOCHA(Method):
-    """Minimises ``sum_t F_t(w_t) + lambda/2 tr(W Omega^-1 W^T)`` over W = (w_1 ... w_m) and Omega.
+    """Minimize ``sum_t F_t(w_t) + mu/2 tr(W Omega^-1 W^T)`` over W = (w_1 ... w_m) and Omega.
+
+    Omega has trace m, so at its start, the identity, every client pays ``mu/2 |w_t|^2``, however
+    many clients there are.
 
     Args:
-        coupling: lambda. Omega has trace m, so that at its start, the identity, every client pays
-            ``lambda/2 |w_t|^2``, however many clients there are.
-        relationship: ``learned``: Omega is positive semidefinite, and the best there is for W;
-            ``mean``: clients are pulled to their mean, ``lambda/2 sum_t |w_t - mean|^2``.
+        mu: lambda in the paper: how strongly the clients' models are coupled.
+        relationship: ``learned``: Omega is positive semidefinite, and the best for W; ``mean``:
+            clients are pulled to their mean, ``mu/2 sum_t |w_t - mean|^2``.
         participation: The fraction of the clients that take part in a round.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "mocha"
     name: ClassVar[str] = "MOCHA"
+    paper: ClassVar[str] = (
+        "Smith, Chiang, Sanjabi, Talwalkar: Federated Multi-Task Learning. NeurIPS 2017. The "
+        "relationship is learned as in Zhang, Yeung: A Convex Formulation for Learning Task "
+        "Relationships in Multi-Task Learning. UAI 2010."
+    )
+    family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
 
-    coupling: float = 0.3
-    relationship: str = "learned"
-    participation: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.coupling > 0, f"coupling must be positive, not {self.coupling}")
-        if self.relationship not in RELATIONSHIPS:
-            raise unknown("relationship", self.relationship, RELATIONSHIPS)
-        require_share(self.participation)
+    mu: float = constrained(0.3, more_than=0)
+    relationship: Literal["learned", "mean"] = "learned"
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def solve(self, run: Run) -> Answer:
         """Train the clients' models, and learn Omega beside them."""
-        rows = multi_task(self, run, learned if self.relationship == "learned" else to_the_mean)
-        alone = Partition(range(len(rows)))
+        learned = self.relationship == "learned"
+        rows = multi_task(run, self, learned_coupling if learned else mean_coupling)
+        alone = Partition(run.everyone)
         run.record("MOCHA", alone, rows)
         return Answer(alone.labels, rows)
 
@@ -67,62 +64,60 @@ Coupling = Callable[[Tensor], Tensor]
 """From the clients' rows ``[m, P]`` to Omega^-1 ``[m, m]``, in double precision."""
 
 
-def multi_task(options: MOCHA, run: Run, coupling: Coupling) -> Tensor:
-    """``[m, P]`` the clients' models, counted from w0 in the coupling.
+def multi_task(run: Run, options: MOCHA, coupling: Coupling) -> Tensor:
+    """Train the clients' models: ``[m, P]``. The coupling acts on their difference from w0.
 
-    Clients and coupling are split as in the alternating direction method of multipliers. In a round
-    client t takes local steps on ``F_t(w) + rho/2 |w - (z_t - u_t)|^2`` from its w_t; the server
-    then finds the z that the coupling wants near to w + u, in closed form, and adds to u what w and
-    z disagree by. So Omega may be as ill conditioned as it likes: it never meets the clients' rate.
-    A client that has sent nothing yet stands at the mean of those that have.
+    Clients and coupling are split by the alternating direction method of multipliers. In a round
+    client t takes local steps on ``F_t(w) + rho/2 |w - (z_t - u_t)|^2`` from its w_t. The server
+    then finds in closed form the z that minimizes the coupling plus the distance to w + u, and adds
+    w - z to u. So Omega may be ill conditioned: it never meets the clients' learning rate. A client
+    that has not replied yet is at the mean of those that have.
     """
-    federation, work = run.federation, options.work
-    partition = everybody(federation)
-    w0 = federation.initial(run.seed)
-    rho = 1 / (work.lr * min(work.local_steps, work.steps))
-    local = replace(work, prox=rho)
-    w = w0.repeat(len(partition), 1)
+    local, everyone, w0 = options.local, one_cluster(run), run.initial_model()
+    rho = 1 / (local.lr * min(local.local_steps, local.steps))
+    pulled = replace(local, mu=rho)
+    w = w0.repeat(run.num_clients, 1)
     z, u = torch.zeros_like(w), torch.zeros_like(w)
-    known = torch.zeros(len(w), dtype=torch.bool, device=w.device)
-    steps = sum(counts(partition, options.participation)) * work.steps
-    with run.stage("MOCHA", steps) as tick:
-        for number in range(work.rounds):
-            key = Key(run.seed, "mocha", number)
-            who = participants(federation, partition, options.participation, key)
-            at = torch.tensor(who, device=w.device)
-            rows = federation.fit(w[at], who.tolist(), local, key, tick, anchors=w0 + z[at] - u[at])
-            sent = torch.tensor(heard(federation, rows, who), device=w.device)
-            rows = check_finite(federation, rows, who, "training", otherwise=w[at])
-            w, at = w.index_copy(0, at, rows), at[sent]
-            known[at] = True
-            if known.any():
-                w[~known] = w[known].mean(0)
+    trained = torch.zeros(len(w), dtype=torch.bool, device=w.device)
+    steps = sum(num_participants(everyone, options.participation)) * local.steps
+    with run.stage("MOCHA", steps):
+        for number in range(local.rounds):
+            key = run.key("mocha", number)
+            clients = participants(run.federation, everyone, options.participation, key)
+            index = torch.tensor(clients, device=w.device)
+            pull = Descent(anchors=w0 + z[index] - u[index])
+            replies = run.train(Train(clients, w[index], pulled, key, pull), "training")
+            replied = torch.tensor(replies.clients, device=w.device)
+            w = w.index_copy(0, replied, replies.values)
+            trained[replied] = True
+            if trained.any():
+                w[~trained] = w[trained].mean(0)
             moved = w - w0
-            z = near(moved + u, coupling(moved), options.coupling / rho)
-            u = u.index_add(0, at, (moved - z)[at])
+            z = proximal_step(moved + u, coupling(moved), options.mu / rho)
+            u = u.index_add(0, replied, (moved - z)[replied])
     return w0 + z
 
 
-def near(rows: Tensor, inverse: Tensor, weight: float) -> Tensor:
-    """``argmin_z |z - rows|^2 + weight tr(z^T Omega^-1 z)``, ``[m, P]`` as the rows."""
+def proximal_step(rows: Tensor, inverse: Tensor, weight: float) -> Tensor:
+    """Return ``argmin_z |z - rows|^2 + weight tr(z^T Omega^-1 z)``: ``[m, P]``."""
     identity = torch.eye(len(rows), dtype=torch.float64, device=inverse.device)
     return torch.as_tensor(torch.linalg.inv(identity + weight * inverse)).to(rows) @ rows
 
 
-def learned(rows: Tensor) -> Tensor:
-    """The inverse of the Omega that is best for W, the clients' rows ``[m, P]``."""
+def learned_coupling(rows: Tensor) -> Tensor:
+    """Return the inverse of the Omega that is best for the clients' rows ``[m, P]``."""
     return torch.as_tensor(torch.linalg.inv(relationship(rows)))
 
 
 def relationship(rows: Tensor) -> Tensor:
-    """Omega ``[m, m]``: ``m (W^T W)^1/2 / tr (W^T W)^1/2``, and ``RIDGE`` of the identity in it."""
+    """Return Omega ``[m, m]``: ``m (W^T W)^1/2 / tr (W^T W)^1/2``, mixed with the identity."""
     values, vectors = torch.linalg.eigh(rows.double() @ rows.double().T)
     roots = values.clamp(min=0).sqrt()
     share = len(rows) * roots / roots.sum().clamp(min=torch.finfo(roots.dtype).tiny)
     return torch.as_tensor((vectors * ((1 - RIDGE) * share + RIDGE)) @ vectors.T)
 
 
-def to_the_mean(rows: Tensor) -> Tensor:
-    """``[m, m]`` takes clients to what they differ by from their mean."""
+def mean_coupling(rows: Tensor) -> Tensor:
+    """Return the matrix ``[m, m]`` that maps clients to their difference from the mean."""
     identity = torch.eye(len(rows), dtype=torch.float64, device=rows.device)
     return identity - 1 / len(rows)

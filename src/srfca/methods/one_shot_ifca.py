@@ -1,8 +1,4 @@
-"""ONE_SHOT + IFCA: IFCA from the clusters that the first stage of SR-FCA finds.
-
-Harshvardhan, Avishek Ghosh, Arya Mazumdar: An Improved Federated Clustering Algorithm with
-Model-based Clustering. Transactions on Machine Learning Research, 02/2024 (as a baseline).
-"""
+"""ONE_SHOT + IFCA: IFCA from the clusters that the first stage of SR-FCA finds."""
 
 from __future__ import annotations
 
@@ -12,50 +8,55 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from srfca.distances import Distance, Side
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.ifca import alternate, check_average, server_rate
-from srfca.methods.one_shot import choice_notes, one_shot
-from srfca.methods.rounds import aggregate_clusters, local_training, plain_mean, weighted_mean
-from srfca.methods.run import Run
-from srfca.methods.sr_fca import SRFCA, check_federation
-from srfca.random import Key
+from srfca.aggregation.rules import Mean
+from srfca.clustering.graph import GraphClustering
+from srfca.distances import Distance, ModelSet
+from srfca.federation.rounds import aggregate_clusters
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.rounds import Exchange, resolve_server_lr, train_locally
+from srfca.methods._common.run import Run
+from srfca.methods.ifca import alternate
+from srfca.methods.registry import register
+from srfca.methods.sr_fca import SRFCA
+from srfca.methods.sr_fca.thresholds import choice_notes, one_shot_clusters
+from srfca.parameters import constrained
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class OneShotIFCA(Method):
-    """ONE_SHOT of SR-FCA tells how many clusters there are and where they start; then IFCA.
+    """Let ONE_SHOT of SR-FCA find the number of clusters and their starts, then run IFCA.
 
     Args:
-        threshold: lambda of ONE_SHOT, as of ``SRFCA``.
-        min_size: t, the least number of clients of a cluster of ONE_SHOT.
-        distance: As of ``SRFCA``.
-        graph: As of ``SRFCA``.
-        average: What clients send in IFCA: ``models`` or ``gradients``, as of ``IFCA``.
-        server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
-        weighted: Weigh clients by their samples, else all alike.
+        threshold: lambda of ONE_SHOT, as in ``SRFCA``.
+        min_size: t, the smallest number of clients in a cluster of ONE_SHOT.
+        distance: As in ``SRFCA``.
+        graph: As in ``SRFCA``.
+        exchange: What clients send in IFCA: ``models`` or ``gradients``, as in ``IFCA``.
+        server_lr: The server's learning rate for gradients; None is that of ``local``.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round of IFCA.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "one-shot-ifca"
     name: ClassVar[str] = "ONE_SHOT + IFCA"
+    paper: ClassVar[str] = (
+        "A baseline of Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm "
+        "with Model-based Clustering. TMLR 2024."
+    )
 
     threshold: float | str = "auto"
-    min_size: int = 2
+    min_size: int = constrained(2, at_least=1)
     distance: str | Distance = "cross_loss"
-    graph: str = "correlation"
-    average: str = "models"
-    server_lr: float | None = None
+    graph: GraphClustering = "correlation"
+    exchange: Exchange = "models"
+    server_lr: float | None = constrained(None, more_than=0)
     weighted: bool = True
-    participation: float = 1.0
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._one_shot()
-        check_average(self.average, self.server_lr)
-        require_share(self.participation)
+        self._one_shot_options()
 
     @property
     def trainings(self) -> float:
@@ -63,33 +64,36 @@ class OneShotIFCA(Method):
         return 1 + self.participation
 
     def solve(self, run: Run) -> Answer:
-        """ONE_SHOT, the mean of each cluster's models, IFCA."""
-        federation, seed, options = run.federation, run.seed, self._one_shot()
-        check_federation(options, federation)
-        m = len(federation.clients)
-        w0 = federation.initial(seed)
-        with run.stage("ONE_SHOT", m * self.work.steps) as tick:
-            w = local_training(federation, w0, self.work, Key(seed, "one_shot"), tick)
-            partition, choice, distances = one_shot(options, Side.clients(federation, w), w0, seed)
-        run.record("ONE_SHOT", partition, w, distances, choice_notes(choice))
+        """Run ONE_SHOT, average the models of each cluster, run IFCA."""
+        options = self._one_shot_options()
+        options.check(run)
+        with run.stage("ONE_SHOT", run.num_clients * self.local.steps):
+            local_models = train_locally(run, self.local, run.key("one_shot"))
+            models = ModelSet.of_clients(run, local_models.answered, local_models.clients)
+            partition, choice, distances = one_shot_clusters(run, options, models)
+        run.record(
+            "ONE_SHOT", partition, models.models, distances, choice_notes(choice),
+            clients=models.clients,
+        )  # fmt: skip
 
-        aggregate = weighted_mean if self.weighted else plain_mean
-        placed = np.flatnonzero(partition.labels >= 0)
+        aggregation = Mean(self.weighted)
+        clustered = np.intersect1d(np.flatnonzero(partition.labels >= 0), local_models.clients)
+        rows = local_models.rows[torch.tensor(clustered, device=local_models.rows.device)]
         starts = aggregate_clusters(
-            federation, w[torch.tensor(placed, device=w.device)], placed, partition.labels[placed],
-            w0.expand(partition.num_clusters, -1), aggregate,
+            rows, clustered, partition.labels[clustered],
+            run.initial_model().expand(partition.num_clusters, -1), run.sizes, aggregation,
         )  # fmt: skip
-        found = alternate(
-            run, "IFCA", starts, self.work, aggregate,
+        outcome = alternate(
+            run, "IFCA", starts, self.local, aggregation,
             purpose="one_shot ifca", participation=self.participation,
-            server_lr=server_rate(self.average, self.server_lr, self.work),
+            server_lr=resolve_server_lr(self.exchange, self.server_lr, self.local),
         )  # fmt: skip
-        run.record("IFCA", found.partition, found.client_models, notes=found.notes)
-        return found.answer
+        run.record("IFCA", outcome.partition, outcome.client_models, notes=outcome.notes)
+        return outcome.answer
 
-    def _one_shot(self) -> SRFCA:
-        """The options of ONE_SHOT."""
+    def _one_shot_options(self) -> SRFCA:
+        """Return the parameters of ONE_SHOT."""
         return SRFCA(
             threshold=self.threshold, min_size=self.min_size, distance=self.distance,
-            graph=self.graph, work=self.work,
+            graph=self.graph, local=self.local,
         )  # fmt: skip

@@ -1,9 +1,4 @@
-"""One-shot k-means: cluster the clients' own models once, then train inside the clusters.
-
-The baseline of Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm with
-Model-based Clustering (TMLR, 02/2024), after the one communication of Dennis, Li, Smith:
-Heterogeneity for the Win: One-Shot Federated Clustering (k-FED). ICML 2021.
-"""
+"""One-shot k-means: cluster the clients' local models once, then train inside the clusters."""
 
 from __future__ import annotations
 
@@ -11,59 +6,53 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Partition
-from srfca.errors import require
-from srfca.methods.base import Answer, Method, require_share
-from srfca.methods.fedavg import fedavg
-from srfca.methods.ifca import check_average, server_rate
-from srfca.methods.rounds import (
-    heard,
-    local_training,
-    plain_mean,
-    require_answers,
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.rounds import (
+    Exchange,
     require_clients,
+    require_replies,
+    resolve_server_lr,
+    train_locally,
     trained_part,
-    weighted_mean,
 )
-from srfca.methods.run import Run
-from srfca.random import Key
+from srfca.methods._common.run import Run
+from srfca.methods.fedavg import fedavg
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class OneShotKMeans(Method):
-    """Every client trains alone from w0, k-means groups the models, FedAvg from w0 in each group.
+    """Train every client alone from w0, group the models by k-means, then FedAvg in each group.
 
     Args:
         k: The number of clusters.
-        starts: How often k-means is begun anew; the best is kept.
-        average: What clients send in FedAvg: ``models`` or ``gradients``, as of ``IFCA``.
-        server_lr: The server's rate when gradients are sent; None is the rate of ``work``.
-        weighted: Weigh clients by their samples, else all alike.
+        starts: How often k-means is started; the best is kept.
+        exchange: What clients send in FedAvg: ``models`` or ``gradients``, as in ``IFCA``.
+        server_lr: The server's learning rate for gradients; None is that of ``local``.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "one-shot-kmeans"
     name: ClassVar[str] = "One-shot k-means"
+    paper: ClassVar[str] = (
+        "A baseline of Harshvardhan, Ghosh, Mazumdar (TMLR 2024), after the single communication of "
+        "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
+    )
+    needs_k: ClassVar[bool] = True
 
-    k: int = 2
-    starts: int = 10
-    average: str = "models"
-    server_lr: float | None = None
+    k: int = constrained(2, at_least=1)
+    starts: int = constrained(10, at_least=1)
+    exchange: Exchange = "models"
+    server_lr: float | None = constrained(None, more_than=0)
     weighted: bool = True
-    participation: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("k", "starts"):
-            value = getattr(self, name)
-            require(value >= 1, f"{name} must be at least 1, not {value}")
-        check_average(self.average, self.server_lr)
-        require_share(self.participation)
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     @property
     def trainings(self) -> float:
@@ -72,28 +61,26 @@ class OneShotKMeans(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train alone, cluster, and train together."""
-        federation = run.federation
-        m = len(federation.clients)
-        require_clients(m, self.k)
-        with run.stage("LOCAL", m * self.work.steps) as tick:
-            w0, key = federation.initial(run.seed), Key(run.seed, "local")
-            w = local_training(federation, w0, self.work, key, tick)
-        word = Key(run.seed, "k-means").word() % 2**32
-        here = np.flatnonzero(heard(federation, w, range(m)))
-        require_answers(here, self.k)
-        sent = w if len(here) == m else w[torch.tensor(here, device=w.device)]
-        found = k_means(trained_part(federation, sent), self.k, self.starts, word)
-        partition = found.spread(here, m)
-        run.record("LOCAL", partition, w, notes={"empty": self.k - partition.num_clusters})
-        aggregate = weighted_mean if self.weighted else plain_mean
-        server_lr = server_rate(self.average, self.server_lr, self.work)
-        return fedavg(run, partition, self.work, aggregate, self.participation, server_lr)
+        require_clients(run.num_clients, self.k)
+        with run.stage("LOCAL", run.num_clients * self.local.steps):
+            local_models = train_locally(run, self.local, run.key("local"))
+        clients, rows = local_models.clients, local_models.answered
+        require_replies(clients, self.k)
+        word = run.key("k-means").word() % 2**32
+        clusters = k_means(trained_part(run, rows), self.k, self.starts, word)
+        partition = clusters.embed(clients, run.num_clients)
+        notes = {"empty": self.k - partition.num_clusters}
+        run.record("LOCAL", partition, rows, notes=notes, clients=clients)
+        server_lr = resolve_server_lr(self.exchange, self.server_lr, self.local)
+        return fedavg(
+            run, partition, self.local, Mean(self.weighted), self.participation, server_lr
+        )
 
 
 def k_means(rows: Tensor, k: int, starts: int, word: int) -> Partition:
     """Cluster rows ``[m, P]`` into at most k clusters; fewer if fewer rows differ.
 
-    The rows are first written in m coordinates, which keeps all distances between them.
+    The rows are first expressed in m coordinates, which keeps all distances between them.
     """
     import warnings
 
@@ -105,5 +92,5 @@ def k_means(rows: Tensor, k: int, starts: int, word: int) -> Partition:
     left, sizes, _ = np.linalg.svd(points, full_matrices=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(k, n_init=starts, random_state=word).fit(left * sizes)
-    return Partition(found.labels_)
+        fitted = KMeans(k, n_init=starts, random_state=word).fit(left * sizes)
+    return Partition(fitted.labels_)

@@ -1,94 +1,93 @@
-"""PACFL: clusters from principal angles between the subspaces of the clients' data.
-
-Vahidian, Morafah, Wang, Kungurtsev, Chen, Shah, Lin: Efficient Distribution Similarity
-Identification in Clustered Federated Learning via Principal Angles between Client Data Subspaces.
-AAAI 2023.
-"""
+"""PACFL: clusters from principal angles between the subspaces of the clients' data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.clustering.linkage import agglomerate, check_cut
-from srfca.errors import require, unknown
-from srfca.methods.base import Answer, Method, require_share
+from srfca.aggregation.rules import Mean
+from srfca.clustering.linkage import Linkage, agglomerate, check_cut
+from srfca.errors import require
+from srfca.federation.requests import Subspaces
+from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.rounds import require_clients, require_replies
+from srfca.methods._common.run import Run
 from srfca.methods.fedavg import fedavg
-from srfca.methods.rounds import plain_mean, require_answers, require_clients, weighted_mean
-from srfca.methods.run import Run
-
-ANGLES = ("smallest", "sum")
+from srfca.methods.registry import register
+from srfca.parameters import constrained
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class PACFL(Method):
-    """Clients send the leading directions of their inputs, the server clusters by their angles.
+    """Cluster clients by the angles between the leading directions of their inputs, then FedAvg.
 
     Args:
         rank: p, how many left singular vectors a client sends; the paper takes 3 to 5.
         angle: ``smallest``, the smallest principal angle of two subspaces, or their ``sum``.
         threshold: beta, in degrees: clusters farther apart are not joined. Or ``auto``.
-        k: The number of clusters, in the place of a threshold.
+        k: The number of clusters, instead of a threshold.
         linkage: ``average``, ``complete`` or ``single``.
-        weighted: Weigh clients by their samples, else all alike.
+        weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
-        personal_steps: As of every method (``Method``).
-        personal_lr: As of every method.
-        work: How clients train.
     """
 
+    key: ClassVar[str] = "pacfl"
     name: ClassVar[str] = "PACFL"
+    paper: ClassVar[str] = (
+        "Vahidian, Morafah, Wang, Kungurtsev, Chen, Shah, Lin: Efficient Distribution Similarity "
+        "Identification in Clustered Federated Learning via Principal Angles between Client Data "
+        "Subspaces. AAAI 2023."
+    )
 
-    rank: int = 5
-    angle: str = "sum"
+    rank: int = constrained(5, at_least=1)
+    angle: Literal["smallest", "sum"] = "sum"
     threshold: float | str = "auto"
     k: int | None = None
-    linkage: str = "average"
+    linkage: Linkage = "average"
     weighted: bool = True
-    participation: float = 1.0
+    participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.rank >= 1, f"rank must be at least 1, not {self.rank}")
-        if self.angle not in ANGLES:
-            raise unknown("angle", self.angle, ANGLES)
         check_cut(self.threshold, self.k, self.linkage)
         require(self.linkage != "ward", "linkage must not be 'ward': angles are no l2 distances")
-        require_share(self.participation)
 
     def solve(self, run: Run) -> Answer:
         """Cluster, then train."""
-        federation = run.federation
-        m = len(federation.clients)
+        m = run.num_clients
         require_clients(m, self.k)
         with run.stage("SUBSPACES"):
-            bases = federation.subspaces(range(m), self.rank)
-            here = np.flatnonzero(bases.isfinite().flatten(1).all(1).cpu().numpy())
-            require_answers(here, self.k)
-            angles = principal_angles(bases[torch.tensor(here, device=bases.device)])
+            replies = run.ask(Subspaces(run.everyone, self.rank))
+            clients = replies.clients
+            require_replies(clients, self.k)
+            angles = principal_angles(replies.values)
             proximity = angles[..., 0] if self.angle == "smallest" else angles.sum(-1)
             cut = agglomerate(
                 proximity, threshold=self.threshold, k=self.k, linkage=self.linkage, seed=run.seed
             )
-            partition = cut.partition.spread(here, m)
+            partition = cut.partition.embed(clients, m)
             proximities = np.full((m, m), np.nan)
-            proximities[np.ix_(here, here)] = proximity
-        w0 = federation.initial(run.seed).expand(m, -1)
-        notes = {"why": cut.why, "heights": cut.heights.tolist()}
+            proximities[np.ix_(clients, clients)] = proximity
+        w0 = run.initial_model().expand(m, -1)
+        notes = {"reason": cut.reason, "heights": cut.heights.tolist()}
         run.record("SUBSPACES", partition, w0, proximities, notes)
-        aggregate = weighted_mean if self.weighted else plain_mean
-        return fedavg(run, partition, self.work, aggregate, self.participation)
+        return fedavg(run, partition, self.local, Mean(self.weighted), self.participation)
 
 
 def principal_angles(bases: Tensor) -> NDArray[np.float64]:
-    """Angles ``[m, m, p]`` between subspaces with orthonormal bases ``[m, f, p]``.
+    """Return the principal angles between subspaces, in degrees, the smallest first.
 
-    In degrees, the smallest first; between a subspace and itself they are zero.
+    Args:
+        bases: ``[m, f, p]`` orthonormal bases.
+
+    Returns:
+        ``[m, m, p]``, zero between a subspace and itself.
     """
     bases = bases.double()
     rows = [
