@@ -16,7 +16,7 @@ def stream(seed: int = 0, purpose: str = "p", number: int = 0, client: str = "a"
     return streams(Key(seed, purpose, number), client_words([client]))
 
 
-def test_every_part_of_the_key_matters() -> None:
+def test_all_parts_of_the_key_matter() -> None:
     different = {
         int(s)
         for s in (stream(), stream(1), stream(0, "q"), stream(0, "p", 1), stream(0, "p", 0, "b"))
@@ -24,14 +24,21 @@ def test_every_part_of_the_key_matters() -> None:
     assert len(different) == 5
 
 
+def test_keys_have_fixed_hashes() -> None:
+    assert Key(3, "fit", 2).word() == 3433026632230963568
+    assert client_words(["ann", "0"]).tolist() == [-6488803333072012659, 8493733112532773764]
+    stream = streams(Key(0, "refine 1", 7), client_words(["ann"]))
+    assert bits(stream, 2)[0].tolist() == [-7769645020441525625, 2183043974498743765]
+
+
 def plain_mix(z: int) -> int:
-    """SplitMix64's finaliser on Python's own integers."""
+    """SplitMix64's finalizer in Python integers."""
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
     return z ^ (z >> 31)
 
 
-def test_draws_are_those_of_plain_arithmetic() -> None:
+def test_draws_equal_plain_arithmetic() -> None:
     def word(text: str) -> int:
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -65,21 +72,21 @@ def test_batches_are_epochs_without_repetition(
             assert len(epoch.unique()) == len(epoch)
 
 
-def test_a_large_client_beside_small_ones_takes_its_own_room(
+def test_a_large_client_does_not_multiply_the_memory_of_small_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes = torch.tensor([20000, *[60] * 9, 50, 7])
     key, words = Key(0, "x"), client_words([str(c) for c in range(len(sizes))])
-    room, shuffles = [], random._shuffles
+    allocated, shuffles = [], random._shuffles
 
     def measured(streams: Tensor, sizes: Tensor, epochs: int) -> Tensor:
-        found = shuffles(streams, sizes, epochs)
-        room.append(found.numel())
-        return found
+        orders = shuffles(streams, sizes, epochs)
+        allocated.append(orders.numel())
+        return orders
 
     monkeypatch.setattr(random, "_shuffles", measured)
     together = batches(streams(key, words), sizes, 50, 250)
-    assert sum(room) <= 4 * together.numel()
+    assert sum(allocated) <= 4 * together.numel()
     for c in range(len(sizes)):
         alone = batches(streams(key, words[c : c + 1]), sizes[c : c + 1], 50, 250)
         assert torch.equal(together[c], alone[0])
@@ -93,7 +100,7 @@ def test_shuffles_look_uniform() -> None:
     assert float(((counts - 800) ** 2 / 800).sum()) < 60, "chi squared of 25 cells"
 
 
-def test_integers_are_uniform_and_below() -> None:
+def test_integers_are_uniform_and_below_the_bound() -> None:
     drawn = integers(stream(), 6000, torch.tensor([6]))[0]
     counts = torch.bincount(drawn, minlength=6)
     assert len(counts) == 6

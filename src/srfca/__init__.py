@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
     from srfca.data import ClientData
     from srfca.federation import Federation, Simulation, Work
     from srfca.methods import SRFCA, Global, Local, Result
-
-# Threads of one operation that wait for each other go to sleep after some microseconds. By default
-# they spin for milliseconds: with another process on their core they do little else.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 _HOMES = {
     "ClientData": "srfca.data",

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes: a file is either complete or absent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from srfca.errors import InputError
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file under another name and move it into place."""
+    """Write a file atomically, replacing an existing one.
+
+    The content goes to a temporary file in the same folder, which is then renamed.
+
+    Args:
+        path: The file.
+        content: All of its bytes.
+
+    Raises:
+        InputError: If the folder or the file cannot be written to.
+    """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -30,7 +40,11 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def writable_folder(path: Path) -> Path:
-    """Make a folder, or raise an error that says why it cannot be written to."""
+    """Create a folder if it is missing, check that it can be written to, and return it.
+
+    Raises:
+        InputError: If it cannot be created or written to; the message says why.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

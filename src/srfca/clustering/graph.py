@@ -1,82 +1,159 @@
 """Clusters of a graph: correlation clustering, connected components, cliques.
 
-A graph is a sparse adjacency matrix. It may be directed (a one-sided distance gives such): then the
-pivot's own arrows decide, components take either direction, and cliques need both.
+A graph is a sparse adjacency matrix. It may be directed, as the graph of a one-sided distance is:
+then pivots follow outgoing edges, components ignore directions, and cliques need both directions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from srfca.clustering.partition import Labels, Partition
+from srfca.clustering.partition import Indices, Labels, Partition
 from srfca.errors import unknown
 
 Graph: TypeAlias = sparse.csr_array
-Order = NDArray[np.int64]
+
+GraphClustering = Literal["correlation", "components", "cliques"]
+"""How the vertices of a graph become clusters."""
+GRAPH_CLUSTERINGS: tuple[GraphClustering, ...] = get_args(GraphClustering)
+
+HasEdges = Callable[[int, Indices], NDArray[np.bool_]]
+"""From a vertex and other vertices ``[n]`` to whether there is an edge to each: ``[n]``."""
 
 RESTARTS = 10
-_COUNTED = 2**20
+"""Random pivot orders that correlation clustering tries."""
+_COUNTED_PAIRS = 2**20
 """Pairs of a vertex and a cluster whose edges are counted at once."""
 
 
 def threshold_graph(distances: NDArray[np.floating] | sparse.sparray, threshold: float) -> Graph:
-    """The graph with an edge where ``distance <= threshold``; in a sparse matrix, absent is far."""
+    """Return the graph with an edge wherever ``distance <= threshold``.
+
+    Args:
+        distances: ``[m, m]``, dense or sparse. An entry that a sparse matrix does not store is
+            no edge. The diagonal is ignored.
+        threshold: Largest distance of an edge.
+
+    Returns:
+        The adjacency matrix ``[m, m]``.
+
+    Examples:
+        >>> threshold_graph(np.array([[0, 1, 5], [1, 0, 5], [5, 5, 0]]), 2).toarray().tolist()
+        [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    """
     if sparse.issparse(distances):
-        edges = sparse.coo_array(distances)
-        near = (edges.data <= threshold) & (edges.row != edges.col)
-        ones = np.ones(int(near.sum()), dtype=np.int64)
-        return sparse.csr_array((ones, (edges.row[near], edges.col[near])), shape=edges.shape)
-    near = np.asarray(distances) <= threshold
-    np.fill_diagonal(near, False)
-    return sparse.csr_array(near.astype(np.int64))
+        entries = sparse.coo_array(distances)
+        is_edge = (entries.data <= threshold) & (entries.row != entries.col)
+        ones = np.ones(int(is_edge.sum()), dtype=np.int64)
+        ends = (entries.row[is_edge], entries.col[is_edge])
+        return sparse.csr_array((ones, ends), shape=entries.shape)
+    is_edge = np.asarray(distances) <= threshold
+    np.fill_diagonal(is_edge, False)
+    return sparse.csr_array(is_edge.astype(np.int64))
 
 
-Near = Callable[[int, Labels], NDArray[np.bool_]]
-"""Which of some vertices a vertex has an edge to."""
+def cluster_graph(
+    graph: Graph,
+    method: GraphClustering = "correlation",
+    seed: int = 0,
+    restarts: int = RESTARTS,
+) -> Partition:
+    """Cluster the vertices of a graph.
+
+    Args:
+        graph: Adjacency matrix ``[m, m]``.
+        method: ``correlation``, ``components`` or ``cliques``.
+        seed: Seed of the pivot orders of correlation clustering.
+        restarts: Number of these orders.
+
+    Returns:
+        A partition of all m vertices.
+
+    Raises:
+        InputError: If there is no such method.
+
+    Examples:
+        >>> path = threshold_graph(np.array([[0, 1, 9], [1, 0, 1], [9, 1, 0]]), 2)
+        >>> cluster_graph(path, "components")
+        Partition(3 in cluster 0)
+        >>> cluster_graph(path, "cliques")
+        Partition(2 in cluster 0, 1 in cluster 1)
+    """
+    match method:
+        case "correlation":
+            return Partition(correlation_clustering(graph, seed, restarts))
+        case "components":
+            return Partition(connected_components(graph))
+        case "cliques":
+            return Partition(greedy_cliques(graph))
+    raise unknown("graph clustering", method, GRAPH_CLUSTERINGS)
 
 
-def pivots(near: Near, order: Order, least: int = 1, patience: int | None = None) -> Labels:
-    """Correlation clustering by pivots (Ailon, Charikar, Newman, 2008), asking for few edges.
+def correlation_clustering(graph: Graph, seed: int = 0, restarts: int = RESTARTS) -> Labels:
+    """Return the best labels ``[m]`` of several random pivot orders, improved by local moves.
 
-    The first vertex of ``order`` that is still free takes its free neighbours along: C clusters
-    are found by asking for about C edges of each vertex. A random order costs at most three times
-    the optimum in expectation. After ``patience`` clusters in a row of fewer than ``least``
-    vertices, what is still free stays single, and nothing more is asked.
+    "Best" means fewest ``disagreements``; the first order wins a tie.
+    """
+    rng = np.random.default_rng(seed)
+    both_directions = sparse.csr_array(graph + graph.T)
+    orders = (rng.permutation(graph.shape[0]) for _ in range(restarts))
+    solutions = [improve(both_directions, pivot_graph(graph, order)) for order in orders]
+    return min(solutions, key=lambda labels: disagreements(graph, labels))
+
+
+def pivot(
+    has_edges: HasEdges, order: Indices, min_size: int = 1, patience: int | None = None
+) -> Labels:
+    """Cluster by pivots (Ailon, Charikar, Newman, 2008), querying few edges.
+
+    The first unassigned vertex of ``order`` is a pivot: it forms a cluster with its unassigned
+    neighbors. C clusters need about C edge queries per vertex. A random order has at most three
+    times the optimal number of disagreements in expectation.
+
+    Args:
+        has_edges: Answers which of some vertices a vertex has an edge to.
+        order: ``[m]``, a permutation of the vertices.
+        min_size: Clusters of fewer vertices count as small for ``patience``.
+        patience: Stop after this many small clusters in a row; every vertex that is still
+            unassigned then becomes a cluster of one. None never stops early.
+
+    Returns:
+        Labels ``[m]``: each vertex has the number of its pivot.
     """
     labels = np.full(len(order), -1, dtype=np.int64)
-    free = np.asarray(order)
-    small = 0
-    while len(free) and small != patience:
-        vertex, others = int(free[0]), free[1:]
-        joined = near(vertex, others)
+    unassigned = np.asarray(order)
+    num_small = 0
+    while len(unassigned) and num_small != patience:
+        vertex, candidates = int(unassigned[0]), unassigned[1:]
+        joined = has_edges(vertex, candidates)
         labels[vertex] = vertex
-        labels[others[joined]] = vertex
-        free = others[~joined]
-        small = small + 1 if joined.sum() + 1 < least else 0
-    labels[free] = free
+        labels[candidates[joined]] = vertex
+        unassigned = candidates[~joined]
+        num_small = num_small + 1 if joined.sum() + 1 < min_size else 0
+    labels[unassigned] = unassigned
     return labels
 
 
-def pivot(graph: Graph, order: Order) -> Labels:
-    """``pivots`` of a graph; only the rows of the pivots are read."""
+def pivot_graph(graph: Graph, order: Indices) -> Labels:
+    """Return ``pivot`` of a graph ``[m, m]``, reading only the rows of the pivots: ``[m]``."""
 
-    def near(vertex: int, others: Labels) -> NDArray[np.bool_]:
-        joined = np.zeros(graph.shape[0], dtype=bool)
-        joined[graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]] = True
-        return np.asarray(joined[others])
+    def has_edges(vertex: int, candidates: Indices) -> NDArray[np.bool_]:
+        is_neighbor = np.zeros(graph.shape[0], dtype=bool)
+        is_neighbor[graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]] = True
+        return np.asarray(is_neighbor[candidates])
 
-    return pivots(near, order)
+    return pivot(has_edges, order)
 
 
 def disagreements(graph: Graph, labels: Labels) -> float:
-    """Pairs that the graph joins and the labels part, or the other way round.
+    """Count edges across clusters and missing edges inside clusters.
 
-    In a directed graph each direction of a pair counts for half.
+    In a directed graph each direction of a pair counts one half.
     """
     source = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
     inside = int((labels[source] == labels[graph.indices]).sum())
@@ -85,11 +162,17 @@ def disagreements(graph: Graph, labels: Labels) -> float:
 
 
 def improve(graph: Graph, labels: Labels) -> Labels:
-    """Move single vertices while that lowers the disagreements: one after another, round by round.
+    """Move single vertices between clusters while that lowers the disagreements.
 
-    A vertex with ``e`` edges into a cluster of ``s`` other vertices agrees with it to ``2e - s``; a
-    cluster of its own is worth 0. ``graph`` has both directions of its edges, with weights that are
-    their sum.
+    Vertices move one after another, in sweeps. A vertex with ``e`` edges to a cluster of ``s``
+    other vertices gains ``2e - s`` there; a new cluster of its own is worth 0.
+
+    Args:
+        graph: ``[m, m]``, symmetric: the sum of a graph and its transpose.
+        labels: ``[m]``, where to start.
+
+    Returns:
+        Labels ``[m]`` that no single move improves.
     """
     labels = np.unique(labels, return_inverse=True)[1]
     count = len(labels)
@@ -100,53 +183,48 @@ def improve(graph: Graph, labels: Labels) -> Labels:
             edges = np.bincount(
                 labels[graph.indices[span]], weights=graph.data[span], minlength=count + 1
             )
-            own = labels[vertex]
-            sizes[own] -= 1
+            current = labels[vertex]
+            sizes[current] -= 1
             gain = edges - sizes
             best = int(gain.argmax())
-            if gain[best] > gain[own]:
-                labels[vertex] = own = best
-            sizes[own] += 1
+            if gain[best] > gain[current]:
+                labels[vertex] = current = best
+            sizes[current] += 1
     return labels
 
 
-def _first_to_move(graph: Graph, labels: Labels, sizes: Labels) -> int | None:
-    """The first vertex that agrees better with another cluster, or with none, than with its own."""
+def _first_to_move(graph: Graph, labels: Labels, sizes: NDArray[np.int64]) -> int | None:
+    """Return the first vertex that gains by a move, None if there is none."""
     count, clusters = len(labels), int(labels.max(initial=0)) + 1
-    together = max(1, _COUNTED // clusters)
-    for start in range(0, count, together):
-        own = labels[start : start + together]
-        ends = graph.indptr[start : start + together + 1]
-        vertex = np.repeat(np.arange(len(own)), np.diff(ends))
-        into = vertex * clusters + labels[graph.indices[ends[0] : ends[-1]]]
+    block = max(1, _COUNTED_PAIRS // clusters)
+    for start in range(0, count, block):
+        current = labels[start : start + block]
+        ends = graph.indptr[start : start + block + 1]
+        vertex = np.repeat(np.arange(len(current)), np.diff(ends))
+        pair = vertex * clusters + labels[graph.indices[ends[0] : ends[-1]]]
         weights = graph.data[ends[0] : ends[-1]]
-        edges = np.bincount(into, weights=weights, minlength=len(own) * clusters)
-        gain = edges.reshape(len(own), clusters) - sizes[:clusters]
-        moves = gain.max(1).clip(min=0) > gain[np.arange(len(own)), own] + 1
+        edges = np.bincount(pair, weights=weights, minlength=len(current) * clusters)
+        gain = edges.reshape(len(current), clusters) - sizes[:clusters]
+        moves = gain.max(1).clip(min=0) > gain[np.arange(len(current)), current] + 1
         if moves.any():
             return start + int(moves.argmax())
     return None
 
 
-def correlation(graph: Graph, seed: int = 0, restarts: int = RESTARTS) -> Labels:
-    """Correlation clustering: the best of several random pivot orders, improved by local moves."""
-    rng = np.random.default_rng(seed)
-    both = sparse.csr_array(graph + graph.T)
-    orders = (rng.permutation(graph.shape[0]) for _ in range(restarts))
-    found = [improve(both, pivot(graph, order)) for order in orders]
-    return min(found, key=lambda labels: disagreements(graph, labels))
-
-
-def components(graph: Graph) -> Labels:
-    """Connected components."""
+def connected_components(graph: Graph) -> Labels:
+    """Return the connected component of each vertex, ignoring directions: ``[m]``."""
     return np.asarray(
         sparse.csgraph.connected_components(graph, directed=True, connection="weak")[1],
         dtype=np.int64,
     )
 
 
-def cliques(graph: Graph) -> Labels:
-    """Disjoint cliques, taken greedily: each grows from the free vertex of highest degree."""
+def greedy_cliques(graph: Graph) -> Labels:
+    """Return disjoint cliques as labels ``[m]``.
+
+    Each clique grows from the unassigned vertex of highest degree, and takes candidates in the
+    order of their degrees.
+    """
     mutual = (graph.multiply(graph.T)).toarray() > 0
     labels = np.full(len(mutual), -1, dtype=np.int64)
     by_degree = np.argsort(-mutual.sum(axis=1), kind="stable")
@@ -155,25 +233,8 @@ def cliques(graph: Graph) -> Labels:
             continue
         candidates = mutual[vertex] & (labels < 0)
         labels[vertex] = vertex
-        for other in by_degree:
-            if candidates[other]:
-                labels[other] = vertex
-                candidates &= mutual[other]
+        for candidate in by_degree:
+            if candidates[candidate]:
+                labels[candidate] = vertex
+                candidates &= mutual[candidate]
     return labels
-
-
-GRAPH_CLUSTERINGS = ("correlation", "components", "cliques")
-
-
-def cluster_graph(
-    graph: Graph, method: str = "correlation", seed: int = 0, restarts: int = RESTARTS
-) -> Partition:
-    """Clusters of a graph by one of ``GRAPH_CLUSTERINGS``."""
-    match method:
-        case "correlation":
-            return Partition(correlation(graph, seed, restarts))
-        case "components":
-            return Partition(components(graph))
-        case "cliques":
-            return Partition(cliques(graph))
-    raise unknown("graph clustering", method, GRAPH_CLUSTERINGS)

@@ -1,39 +1,47 @@
-"""Agglomerative clustering: join the two nearest clusters, again and again, up to a cut."""
+"""Agglomerative clustering: merge the two nearest clusters repeatedly, up to a cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
 from srfca.clustering.graph import cluster_graph
+from srfca.clustering.matrix import Matrix, check_distances
 from srfca.clustering.partition import Partition
-from srfca.clustering.threshold import Matrix, check_distances, choose
+from srfca.clustering.threshold import choose_threshold
 from srfca.errors import require, unknown
 
-LINKAGES = ("single", "complete", "average", "ward")
-"""How far two clusters are: their nearest pair, their farthest, the mean, the growth of squares."""
+Linkage = Literal["single", "complete", "average", "ward"]
+"""Distance of two clusters: nearest pair, farthest pair, mean, or increase of the variance."""
+LINKAGES: tuple[Linkage, ...] = get_args(Linkage)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The clusters at a cut through the tree of joins, and why it is cut there."""
+    """The clusters at a cut through the tree of merges, and the reason for the cut."""
 
     partition: Partition
     heights: Matrix
-    """``[m - 1]`` the distance at which each join was made."""
-    why: str
+    """``[m - 1]``, the distance of each merge, in ascending order."""
+    reason: str
 
 
 def check_cut(threshold: float | str, k: int | None, linkage: str) -> None:
-    """Refuse what ``agglomerate`` cannot work with."""
+    """Check the options of ``agglomerate``.
+
+    Raises:
+        InputError: If an option is invalid, or if both k and a threshold are set.
+    """
     require(
         threshold == "auto" or (isinstance(threshold, float | int) and threshold >= 0),
         f"threshold must be 'auto', or a number that is not negative, not {threshold!r}",
     )
     require(
         k is None or threshold == "auto",
-        f"k and threshold exclude each other, but k is {k} and threshold {threshold}",
+        f"k and threshold exclude each other, but k is {k} and threshold {threshold}: "
+        "set one of them",
     )
     require(k is None or k >= 1, f"k must be at least 1, not {k}")
     if linkage not in LINKAGES:
@@ -45,22 +53,29 @@ def agglomerate(
     *,
     threshold: float | str = "auto",
     k: int | None = None,
-    linkage: str = "average",
+    linkage: Linkage = "average",
     seed: int = 0,
 ) -> Cut:
-    """Cluster by a symmetric matrix ``[m, m]`` of distances.
+    """Cluster by a matrix of distances, bottom up.
 
     Args:
-        distances: ``[m, m]``; l2 distances for ``ward``.
-        threshold: Clusters farther apart are not joined: a number, or ``auto``, which joins down
-            to as many clusters as ``groups_seen`` finds in the distances.
-        k: The number of clusters, in the place of a threshold.
+        distances: ``[m, m]``; l2 distances for ``ward``. Both directions are averaged.
+        threshold: Clusters farther apart than this are not merged: a number, or ``auto``, which
+            makes as many clusters as ``find_groups`` finds.
+        k: The number of clusters, instead of a threshold.
         linkage: ``single``, ``complete``, ``average`` or ``ward``.
-        seed: For the draws of ``auto``.
+        seed: Seed of ``find_groups``.
 
-    >>> at = np.array([1.0, 2.0, 9.0, 7.0])
-    >>> agglomerate(np.abs(at[:, None] - at), threshold=3).partition
-    Partition(2 in cluster 0, 2 in cluster 1)
+    Returns:
+        The partition, the heights of the merges, and the reason for the cut.
+
+    Raises:
+        InputError: If an option or the matrix is invalid, or k exceeds m.
+
+    Examples:
+        >>> at = np.array([1.0, 2.0, 9.0, 7.0])
+        >>> agglomerate(np.abs(at[:, None] - at), threshold=3).partition
+        Partition(2 in cluster 0, 2 in cluster 1)
     """
     from scipy.cluster import hierarchy
     from scipy.spatial.distance import squareform
@@ -68,29 +83,40 @@ def agglomerate(
     check_cut(threshold, k, linkage)
     check_distances(distances)
     count = len(distances)
-    require(k is None or k <= count, f"k must be at most the {count} that there are, not {k}")
-    why = "given"
+    require(k is None or k <= count, f"k must be at most {count}, the number of rows, not {k}")
+    reason = "given"
     if k is None and threshold == "auto":
-        groups, why = groups_seen(distances, seed=seed)
+        groups, reason = find_groups(distances, seed=seed)
         k = max(1, groups.num_clusters)
     if count < 2:
-        return Cut(Partition(range(count)), np.empty(0), why)
+        return Cut(Partition(range(count)), np.empty(0), reason)
     symmetric = (distances + distances.T) / 2
     tree = hierarchy.linkage(squareform(symmetric, checks=False), linkage)
     if k is None:
         labels = hierarchy.fcluster(tree, threshold, criterion="distance")
     else:
         labels = hierarchy.cut_tree(tree, n_clusters=k).ravel()
-    return Cut(Partition(labels), tree[:, 2], why)
+    return Cut(Partition(labels), tree[:, 2], reason)
 
 
-def groups_seen(distances: Matrix, min_size: int = 2, seed: int = 0) -> tuple[Partition, str]:
-    """The groups that a matrix ``[m, m]`` of distances shows, and why; all in one if it shows none.
+def find_groups(distances: Matrix, min_size: int = 2, seed: int = 0) -> tuple[Partition, str]:
+    """Find the groups that a matrix of distances shows at the automatic threshold.
 
-    They are those of the automatic threshold (docs/thresholds.md): whoever is in no group of
-    ``min_size`` is left out.
+    Args:
+        distances: ``[m, m]``.
+        min_size: Smaller groups are dropped: their members become unclustered.
+        seed: Seed of the correlation clustering.
+
+    Returns:
+        The groups, one group of everyone if there are none; and the reason.
+
+    Examples:
+        >>> labels = np.arange(12) % 2
+        >>> find_groups(np.where(labels[:, None] == labels, 1.0, 5.0))[0]
+        Partition(6 in cluster 0, 6 in cluster 1)
     """
-    choice = choose(distances, "auto", min_size, seed)
+    choice = choose_threshold(distances, "auto", min_size, seed)
     if choice.graph is None:
-        return Partition(np.zeros(len(distances), dtype=np.int64)), choice.why
-    return cluster_graph(choice.graph, "correlation", seed).keep(min_size), choice.why
+        return Partition(np.zeros(len(distances), dtype=np.int64)), choice.reason
+    partition = cluster_graph(choice.graph, "correlation", seed)
+    return partition.drop_smaller_than(min_size), choice.reason

@@ -12,47 +12,61 @@ from scipy import sparse
 
 from srfca.errors import require
 
+Indices = NDArray[np.int64]
+"""Positions of clients or vertices."""
 Labels = NDArray[np.int64]
+"""The cluster of each client, -1 for none: ``[m]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Which cluster each client is in; -1 is a client left out.
+    """The cluster of each client; label -1 marks an unclustered client.
 
-    Clusters are numbered in the order of their first client, so that two partitions are equal
-    exactly when they group the clients alike.
+    Clusters are numbered in the order of their first client, so two partitions are equal exactly
+    when they group the clients in the same way. Instances are immutable and hashable.
 
-    >>> p = Partition([7, 7, -1, 3, 7])
-    >>> p
-    Partition(3 in cluster 0, 1 in cluster 1, 1 left out)
-    >>> p.labels.tolist(), p.num_clusters, p.members(0).tolist()
-    ([0, 0, -1, 1, 0], 2, [0, 1, 4])
-    >>> p == Partition([0, 0, -1, 2, 0])
-    True
+    Args:
+        labels: One integer per client: any number of at least 0 for a cluster, -1 for none.
+
+    Raises:
+        InputError: If the labels are not one-dimensional integers of at least -1.
+
+    Examples:
+        >>> p = Partition([7, 7, -1, 3, 7])
+        >>> p
+        Partition(3 in cluster 0, 1 in cluster 1, 1 unclustered)
+        >>> p.labels.tolist(), p.num_clusters, p.members(0).tolist()
+        ([0, 0, -1, 1, 0], 2, [0, 1, 4])
+        >>> p == Partition([0, 0, -1, 2, 0])
+        True
     """
 
     labels: Labels
 
     def __init__(self, labels: ArrayLike | Iterable[int]) -> None:
-        given = np.asarray(labels if isinstance(labels, np.ndarray) else list(labels))  # type: ignore[arg-type]
-        require(given.ndim == 1, f"labels must be one-dimensional, not of shape {given.shape}")
+        array = np.asarray(labels if isinstance(labels, np.ndarray) else list(labels))  # type: ignore[arg-type]
+        require(array.ndim == 1, f"labels must be one-dimensional, not of shape {array.shape}")
         require(
-            given.size == 0 or np.issubdtype(given.dtype, np.integer),
-            f"labels must be integers, not {given.dtype}",
+            array.size == 0 or np.issubdtype(array.dtype, np.integer),
+            f"labels must be integers, not {array.dtype}",
         )
-        require(bool((given >= -1).all()), "labels must be 0 or more, or -1 for a client left out")
-        canonical = canonical_labels(given)
+        require(
+            bool((array >= -1).all()),
+            f"labels must be at least 0, or -1 for an unclustered client, "
+            f"not {array.min(initial=0)}",
+        )
+        canonical = canonical_labels(array)
         canonical.flags.writeable = False
         object.__setattr__(self, "labels", canonical)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """The members of each cluster in turn."""
-        placed = np.flatnonzero(self.labels >= 0)
-        together = placed[np.argsort(self.labels[placed], kind="stable")]
-        return iter(np.split(together, np.cumsum(self.sizes)[:-1]) if self.num_clusters else ())
+    def __iter__(self) -> Iterator[Indices]:
+        """Iterate over the clusters; each item holds the cluster's clients, in ascending order."""
+        clustered = np.flatnonzero(self.labels >= 0)
+        by_cluster = clustered[np.argsort(self.labels[clustered], kind="stable")]
+        return iter(np.split(by_cluster, np.cumsum(self.sizes)[:-1]) if self.num_clusters else ())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Partition) and np.array_equal(self.labels, other.labels)
@@ -61,58 +75,78 @@ class Partition:
         return hash(self.labels.tobytes())
 
     def __repr__(self) -> str:
-        parts = [f"{size} in cluster {c}" for c, size in enumerate(self.sizes)]
-        if len(self.left_out):
-            parts.append(f"{len(self.left_out)} left out")
+        parts = [f"{size} in cluster {cluster}" for cluster, size in enumerate(self.sizes)]
+        if len(self.unclustered):
+            parts.append(f"{len(self.unclustered)} unclustered")
         return f"Partition({', '.join(parts)})"
 
     @cached_property
     def num_clusters(self) -> int:
-        """Number of clusters."""
+        """Number of clusters, k."""
         return int(self.labels.max(initial=-1)) + 1
 
     @cached_property
-    def sizes(self) -> Labels:
+    def sizes(self) -> NDArray[np.int64]:
         """Number of clients of each cluster: ``[k]``."""
         return np.bincount(self.labels[self.labels >= 0], minlength=self.num_clusters)
 
     @property
-    def left_out(self) -> Labels:
-        """The clients that are in no cluster."""
+    def unclustered(self) -> Indices:
+        """The clients that are in no cluster, in ascending order."""
         return np.flatnonzero(self.labels < 0)
 
-    def members(self, cluster: int) -> Labels:
-        """The clients of one cluster."""
+    def members(self, cluster: int) -> Indices:
+        """Return the clients of one cluster, in ascending order."""
         return np.flatnonzero(self.labels == cluster)
 
     def membership(self) -> NDArray[np.bool_]:
-        """Who is in which cluster: ``[k, m]``."""
-        clusters: NDArray[np.bool_] = np.arange(self.num_clusters)[:, None] == self.labels
-        return clusters
+        """Return the indicator matrix ``[k, m]``: whether each cluster contains each client."""
+        indicator: NDArray[np.bool_] = np.arange(self.num_clusters)[:, None] == self.labels
+        return indicator
 
-    def keep(self, min_size: int) -> Partition:
-        """The same partition without its clusters of fewer than ``min_size`` clients."""
-        large = np.append(self.sizes >= min_size, False)  # the last one serves the label -1
+    def drop_smaller_than(self, min_size: int) -> Partition:
+        """Return the partition without its clusters of fewer than ``min_size`` clients.
+
+        The clients of dropped clusters become unclustered.
+
+        Args:
+            min_size: Clusters of exactly this size stay.
+
+        Examples:
+            >>> Partition([0, 0, 1]).drop_smaller_than(2)
+            Partition(2 in cluster 0, 1 unclustered)
+        """
+        large = np.append(self.sizes >= min_size, False)  # the last entry is for the label -1
         return Partition(np.where(large[self.labels], self.labels, -1))
 
-    def spread(self, here: Labels, count: int) -> Partition:
-        """The same among ``count`` clients, of which these are ``here``; the others are left out.
+    def embed(self, clients: Indices, num_clients: int) -> Partition:
+        """Return the partition as one of more clients; the additional ones are unclustered.
 
-        >>> Partition([0, 1, 0]).spread(np.array([0, 2, 3]), 5).labels.tolist()
-        [0, -1, 1, 0, -1]
+        Args:
+            clients: ``[len(self)]``, the position of each client of this partition among all.
+            num_clients: Number of all clients.
+
+        Examples:
+            >>> Partition([0, 1, 0]).embed(np.array([0, 2, 3]), 5).labels.tolist()
+            [0, -1, 1, 0, -1]
         """
-        labels = np.full(count, -1, dtype=np.int64)
-        labels[here] = self.labels
+        labels = np.full(num_clients, -1, dtype=np.int64)
+        labels[clients] = self.labels
         return Partition(labels)
 
     def misclustering(self, truth: Partition) -> float:
-        """The fraction of clients in a wrong cluster, clusters matched one to one (Hungarian).
+        """Return the fraction of clients in a wrong cluster, after one-to-one matching.
 
-        A client left out is wrong, and so is all of a cluster that has no partner: 0 means that
-        the partitions are equal.
+        Clusters are matched with true clusters by the Hungarian algorithm. An unclustered client
+        counts as wrong, and so does every client of a cluster without a match: 0 means that the
+        partitions are equal.
 
-        >>> Partition([0, 0, 1, 2]).misclustering(Partition([0, 0, 1, 1]))
-        0.25
+        Raises:
+            InputError: If the partitions have different numbers of clients.
+
+        Examples:
+            >>> Partition([0, 0, 1, 2]).misclustering(Partition([0, 0, 1, 1]))
+            0.25
         """
         from scipy.optimize import linear_sum_assignment
 
@@ -121,34 +155,41 @@ class Partition:
         return 1.0 - float(table[rows, columns].sum()) / len(self)
 
     def impurity(self, truth: Partition) -> float:
-        """The fraction of clients that are not of their cluster's label (the paper's Definition 2).
+        """Return the fraction of clients outside their cluster's majority (Definition 2).
 
-        A cluster's label is the true cluster of the majority of its clients. A client left out is
-        wrong. Several clusters may share a label: singletons have impurity 0.
+        The majority of a cluster is the most frequent true cluster of its clients. An unclustered
+        client counts as wrong. Several clusters may have the same majority: a partition into
+        single clients has impurity 0.
 
-        >>> Partition([0, 0, 1, 2]).impurity(Partition([0, 0, 1, 1]))
-        0.0
+        Raises:
+            InputError: If the partitions have different numbers of clients.
+
+        Examples:
+            >>> Partition([0, 0, 1, 2]).impurity(Partition([0, 0, 1, 1]))
+            0.0
         """
         return 1.0 - float(self._contingency(truth).max(axis=1).sum()) / len(self)
 
     def purity(self, truth: Partition) -> float:
-        """One minus the impurity."""
+        """Return one minus the impurity."""
         return 1.0 - self.impurity(truth)
 
     def ari(self, truth: Partition) -> float:
-        """Adjusted Rand index; each client left out counts as a cluster of its own."""
+        """Return the adjusted Rand index; an unclustered client counts as a cluster of one."""
         from sklearn.metrics import adjusted_rand_score
 
-        return float(adjusted_rand_score(truth._singled(), self._singled()))
+        return float(adjusted_rand_score(truth._with_singletons(), self._with_singletons()))
 
     def nmi(self, truth: Partition) -> float:
-        """Normalised mutual information; each client left out counts as a cluster of its own."""
+        """Return the normalized mutual information; an unclustered client is a cluster of one."""
         from sklearn.metrics import normalized_mutual_info_score
 
-        return float(normalized_mutual_info_score(truth._singled(), self._singled()))
+        return float(
+            normalized_mutual_info_score(truth._with_singletons(), self._with_singletons())
+        )
 
     def _contingency(self, truth: Partition) -> sparse.csr_array:
-        """How many clients each cluster shares with each true one: ``[k, k*]``."""
+        """Count the clients that each cluster shares with each true cluster: ``[k, k_true]``."""
         require(
             len(self) == len(truth),
             f"the partitions have {len(self)} and {len(truth)} clients: they cannot be compared",
@@ -158,18 +199,20 @@ class Partition:
         shape = (max(self.num_clusters, 1), max(truth.num_clusters, 1))
         return sparse.coo_array((np.ones(int(both.sum()), np.int64), pairs), shape=shape).tocsr()
 
-    def _singled(self) -> Labels:
-        singles = self.num_clusters + np.arange(len(self))
-        return np.where(self.labels < 0, singles, self.labels)
+    def _with_singletons(self) -> Labels:
+        """Return labels in which every unclustered client has a cluster of one."""
+        singletons = self.num_clusters + np.arange(len(self))
+        return np.where(self.labels < 0, singletons, self.labels)
 
 
 def canonical_labels(labels: ArrayLike) -> Labels:
-    """Labels renumbered in the order of first appearance; -1 stays.
+    """Renumber labels in the order of first appearance; -1 stays.
 
-    >>> canonical_labels([5, -1, 2, 5]).tolist()
-    [0, -1, 1, 0]
+    Examples:
+        >>> canonical_labels([5, -1, 2, 5]).tolist()
+        [0, -1, 1, 0]
     """
-    given = np.asarray(labels, dtype=np.int64)
-    names, first, inverse = np.unique(given, return_index=True, return_inverse=True)
-    order = np.argsort(np.argsort(np.where(names < 0, -1, first)))
-    return order[inverse] - int((names < 0).any())
+    array = np.asarray(labels, dtype=np.int64)
+    values, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    order = np.argsort(np.argsort(np.where(values < 0, -1, first)))
+    return order[inverse] - int((values < 0).any())

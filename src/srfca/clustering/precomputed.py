@@ -1,4 +1,4 @@
-"""Clustering alone, for people who bring a distance matrix."""
+"""Clustering by a matrix of distances, without a federation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from srfca.clustering.graph import cluster_graph, threshold_graph
+from srfca.clustering.graph import Graph, GraphClustering, cluster_graph, threshold_graph
+from srfca.clustering.matrix import check_distances
 from srfca.clustering.partition import Partition
-from srfca.clustering.threshold import check_distances, check_threshold, choose
+from srfca.clustering.threshold import check_threshold, choose_threshold
 from srfca.errors import require
 
 
@@ -18,41 +19,55 @@ def cluster(
     *,
     threshold: float | str = "auto",
     min_size: int = 1,
-    graph: str = "correlation",
+    graph: GraphClustering = "correlation",
     seed: int = 0,
 ) -> Partition:
-    """Cluster by a matrix of distances: an edge where one is at most the threshold.
+    """Cluster by a matrix of distances, with an edge wherever one is at most the threshold.
 
     Args:
-        distances: ``[m, m]``, a numpy array, a torch tensor or a scipy sparse matrix, in which an
-            entry that is not stored is far.
+        distances: ``[m, m]``, a nested list, a numpy array, a torch tensor or a scipy sparse
+            matrix, in which an entry that is not stored is infinite.
         threshold: A number, a quantile of the distances such as ``"30%"``, or ``"auto"``, which
-            puts everybody into one cluster if it sees no groups.
-        min_size: Smaller clusters are dissolved: their members get the label -1.
+            makes one cluster of everyone if there are no groups.
+        min_size: Smaller clusters are dropped: their members get the label -1.
         graph: ``correlation``, ``components`` or ``cliques``.
-        seed: For the random pivots of correlation clustering.
+        seed: Seed of the random pivots of correlation clustering.
 
-    >>> cluster([[0, 1, 9, 8], [1, 0, 8, 9], [9, 8, 0, 2], [8, 9, 2, 0]], threshold=3)
-    Partition(2 in cluster 0, 2 in cluster 1)
+    Returns:
+        A partition of the m rows.
+
+    Raises:
+        InputError: If the matrix or an option is invalid.
+
+    Examples:
+        >>> cluster([[0, 1, 9, 8], [1, 0, 8, 9], [9, 8, 0, 2], [8, 9, 2, 0]], threshold=3)
+        Partition(2 in cluster 0, 2 in cluster 1)
     """
     require(min_size >= 1, f"min_size must be at least 1, not {min_size}")
     if sparse.issparse(distances):
-        check_threshold(threshold)
-        require(
-            not isinstance(threshold, str), "a sparse matrix needs a threshold that is a number"
-        )
-        distances = sparse.coo_array(distances)
-        require(
-            distances.shape[0] == distances.shape[1],
-            f"distances must be a square matrix, not of shape {distances.shape}",
-        )
-        require(not np.isnan(distances.data).any(), "distances must not be NaN")
-        chosen = threshold_graph(distances, float(threshold))
+        edges = _sparse_graph(distances, threshold)
     else:
         matrix = np.asarray(distances, dtype=np.float64)
         check_distances(matrix)
-        found = choose(matrix, threshold, min_size, seed).graph
-        if found is None:
-            return Partition(np.zeros(len(matrix), dtype=np.int64)).keep(min_size)
-        chosen = found
-    return cluster_graph(chosen, graph, seed).keep(min_size)
+        chosen = choose_threshold(matrix, threshold, min_size, seed).graph
+        if chosen is None:
+            everyone = Partition(np.zeros(len(matrix), dtype=np.int64))
+            return everyone.drop_smaller_than(min_size)
+        edges = chosen
+    return cluster_graph(edges, graph, seed).drop_smaller_than(min_size)
+
+
+def _sparse_graph(distances: sparse.sparray, threshold: float | str) -> Graph:
+    """Return the graph of a sparse matrix at a threshold, which must be a number."""
+    check_threshold(threshold)
+    require(
+        not isinstance(threshold, str),
+        f"a sparse matrix needs a threshold that is a number, not {threshold!r}",
+    )
+    entries = sparse.coo_array(distances)
+    require(
+        entries.shape[0] == entries.shape[1],
+        f"distances must be a square matrix, not of shape {entries.shape}",
+    )
+    require(not np.isnan(entries.data).any(), "distances must not be NaN, but at least one is")
+    return threshold_graph(entries, float(threshold))

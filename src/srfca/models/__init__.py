@@ -1,7 +1,7 @@
-"""Models. What srfca calls a model is anything that makes a ``torch.nn.Module`` when called.
+"""Models: callables without arguments that return a new ``torch.nn.Module``.
 
-``mlp(784, 200, 10)`` is one; so is any class or function of no arguments. The seed then decides the
-common start w0. An ``nn.Module`` itself is taken as a start that is already chosen (a warm start).
+``mlp(784, 200, 10)`` is one, and so is any class or function without arguments; the seed then
+determines the initial model w0. An ``nn.Module`` instance is also accepted: a warm start.
 """
 
 from srfca.models.cnn import CNN
@@ -9,7 +9,7 @@ from srfca.models.dense import MLP, Linear, linear, mlp
 from srfca.models.lstm import LSTM
 from srfca.models.norm_relu import NormReLU
 from srfca.models.resnet9 import ResNet9
-from srfca.models.rows import Layout
+from srfca.models.rows import Layout, frozen_digest, frozen_names, set_training
 
 MODELS = {"linear": Linear, "mlp": MLP, "cnn": CNN, "resnet9": ResNet9, "lstm": LSTM}
 """Models by the names that experiments use."""
@@ -23,6 +23,9 @@ __all__ = [
     "Linear",
     "NormReLU",
     "ResNet9",
+    "frozen_digest",
+    "frozen_names",
     "linear",
     "mlp",
+    "set_training",
 ]

@@ -14,9 +14,19 @@ from srfca.errors import require, require_positive
 
 @dataclass(frozen=True)
 class CNN:
-    """Two 5x5 convolutions of 32 and 64 channels, each with ReLU and a 2x2 max-pool, two dense.
+    """Two 5x5 convolutions, each with ReLU and a 2x2 max pool, then two dense layers.
 
-    It takes images ``[n, channels, size, size]``, or ``[n, size, size]`` if they have one channel.
+    The module maps images ``[n, channels, size, size]``, or ``[n, size, size]`` with one channel,
+    to logits ``[n, classes]``.
+
+    Args:
+        classes: Number of classes.
+        channels: Number of channels of the images.
+        size: Height and width of the images, at least 4.
+        hidden: Width of the hidden dense layer.
+
+    Raises:
+        InputError: If a size is too small.
     """
 
     classes: int = 62
@@ -26,10 +36,10 @@ class CNN:
 
     def __post_init__(self) -> None:
         require_positive(classes=self.classes, channels=self.channels, hidden=self.hidden)
-        require(self.size >= 4, f"size must be at least 4 for two max-pools, not {self.size}")
+        require(self.size >= 4, f"size must be at least 4 for two max pools, not {self.size}")
 
     def __call__(self) -> nn.Module:
-        """A new module, with PyTorch's own random start."""
+        """Return a new module with PyTorch's default initialization."""
         return nn.Sequential(
             WithChannel(),
             nn.Conv2d(self.channels, 32, 5, padding=2),
@@ -46,8 +56,8 @@ class CNN:
 
 
 class WithChannel(nn.Module):
-    """Images ``[n, h, w]`` as ``[n, 1, h, w]``; those that have channels stay as they are."""
+    """Add a channel to images ``[n, h, w]``; images ``[n, channels, h, w]`` pass unchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images ``[n, channels, h, w]``."""
+        """Return images ``[n, channels, h, w]``."""
         return x.unsqueeze(1) if x.ndim == 3 else x

@@ -12,13 +12,22 @@ from srfca.errors import require, require_positive
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear model that starts at zero.
+    """A linear model whose weights start at zero.
 
-    >>> Linear(3, bias=False)()
-    Sequential(
-      (0): Flatten(start_dim=1, end_dim=-1)
-      (1): Linear(in_features=3, out_features=1, bias=False)
-    )
+    Args:
+        inputs: Number of features; samples are flattened.
+        outputs: Number of outputs.
+        bias: Whether there is a bias.
+
+    Raises:
+        InputError: If a size is below 1.
+
+    Examples:
+        >>> Linear(3, bias=False)()
+        Sequential(
+          (0): Flatten(start_dim=1, end_dim=-1)
+          (1): Linear(in_features=3, out_features=1, bias=False)
+        )
     """
 
     inputs: int
@@ -29,7 +38,7 @@ class Linear:
         require_positive(inputs=self.inputs, outputs=self.outputs)
 
     def __call__(self) -> nn.Module:
-        """A new module."""
+        """Return a new module, all zeros."""
         layer = nn.Linear(self.inputs, self.outputs, self.bias)
         for parameter in layer.parameters():
             nn.init.zeros_(parameter)
@@ -38,7 +47,16 @@ class Linear:
 
 @dataclass(frozen=True)
 class MLP:
-    """A multi-layer perceptron with ReLU between its layers; ``hidden`` may hold several widths."""
+    """A multi-layer perceptron with ReLU between its layers.
+
+    Args:
+        inputs: Number of features; samples are flattened.
+        hidden: Width of each hidden layer.
+        outputs: Number of outputs.
+
+    Raises:
+        InputError: If a size is below 1.
+    """
 
     inputs: int
     hidden: tuple[int, ...]
@@ -50,7 +68,7 @@ class MLP:
             require_positive(hidden=width)
 
     def __call__(self) -> nn.Module:
-        """A new module, with PyTorch's own random start."""
+        """Return a new module with PyTorch's default initialization."""
         layers: list[nn.Module] = [nn.Flatten()]
         for width, following in pairwise((self.inputs, *self.hidden, self.outputs)):
             layers += [nn.Linear(width, following), nn.ReLU()]
@@ -58,15 +76,29 @@ class MLP:
 
 
 def linear(inputs: int, outputs: int = 1, *, bias: bool = True) -> Linear:
-    """A linear model that starts at zero."""
+    """Return a linear model whose weights start at zero.
+
+    Args:
+        inputs: Number of features.
+        outputs: Number of outputs.
+        bias: Whether there is a bias.
+    """
     return Linear(inputs, outputs, bias)
 
 
 def mlp(inputs: int, *widths: int) -> MLP:
-    """A multi-layer perceptron: ``mlp(784, 200, 10)`` has one hidden layer of 200.
+    """Return a multi-layer perceptron.
 
-    >>> mlp(784, 200, 10)
-    MLP(inputs=784, hidden=(200,), outputs=10)
+    Args:
+        inputs: Number of features.
+        *widths: Widths of the hidden layers, then the number of outputs.
+
+    Raises:
+        InputError: If the number of outputs is missing, or a size is below 1.
+
+    Examples:
+        >>> mlp(784, 200, 10)
+        MLP(inputs=784, hidden=(200,), outputs=10)
     """
     require(len(widths) >= 1, "mlp needs at least the number of inputs and of outputs")
     return MLP(inputs, widths[:-1], widths[-1])

@@ -1,4 +1,4 @@
-"""The recurrent network of the Shakespeare experiments: the next character.
+"""The recurrent network of the Shakespeare experiments, which predicts the next character.
 
 Caldas et al.: LEAF: A Benchmark for Federated Settings, 2018.
 """
@@ -15,9 +15,18 @@ from srfca.errors import require_positive
 
 @dataclass(frozen=True)
 class LSTM:
-    """An embedding, stacked LSTM layers, and a dense layer on the state of the last position.
+    """An embedding, stacked LSTM layers, and a dense layer on the last state.
 
-    It takes ``[n, length]`` numbers of symbols and puts out logits ``[n, symbols]``.
+    The module maps indices of symbols ``[n, length]`` to logits ``[n, symbols]``.
+
+    Args:
+        symbols: Size of the alphabet.
+        embedding: Width of the embedding.
+        hidden: Width of each LSTM layer.
+        layers: Number of LSTM layers.
+
+    Raises:
+        InputError: If a size is below 1.
     """
 
     symbols: int = 80
@@ -31,7 +40,7 @@ class LSTM:
         )
 
     def __call__(self) -> nn.Module:
-        """A new module, with PyTorch's own random start."""
+        """Return a new module with PyTorch's default initialization."""
         return nn.Sequential(
             nn.Embedding(self.symbols, self.embedding),
             LastState(self.embedding, self.hidden, self.layers),
@@ -40,13 +49,13 @@ class LSTM:
 
 
 class LastState(nn.Module):
-    """Stacked LSTM layers, of which the last state of the top one goes on."""
+    """Stacked LSTM layers that return the top layer's last state."""
 
     def __init__(self, inputs: int, hidden: int, layers: int) -> None:
         super().__init__()
         self.lstm = nn.LSTM(inputs, hidden, num_layers=layers, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, hidden]`` from ``[n, length, inputs]``."""
+        """Map ``[n, length, inputs]`` to ``[n, hidden]``."""
         states, _ = self.lstm(x)
         return torch.as_tensor(states[:, -1])

@@ -1,4 +1,4 @@
-"""Batch norm, ReLU and a max pool as one layer, which a GPU goes through in far fewer passes."""
+"""Batch norm, ReLU and a max pool as one layer, which needs far fewer passes on a GPU."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_FUSES = find_spec("triton") is not None
+_HAS_TRITON = find_spec("triton") is not None
 
 
 class NormReLU(nn.BatchNorm2d):
-    """Batch norm and ReLU, and a max pool of ``pool`` x ``pool``, of images ``[n, c, h, w]``.
+    """Batch norm, ReLU and a max pool over windows of ``pool`` x ``pool``.
 
-    In training on a GPU it is one operation (``norm_relu_triton``) where triton is there and the
-    images' sizes are multiples of ``pool``; else the layers that it stands for. Without a pool
-    ``torch.compile`` fuses these as well.
+    In training on a GPU with Triton it is one operation (``norm_relu_triton``), if the height and
+    width of the images are multiples of ``pool``; otherwise it is the three separate layers.
+    Without a pool ``torch.compile`` fuses these equally well.
 
-    >>> x = torch.randn(2, 3, 8, 8)
-    >>> apart = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2))
-    >>> torch.equal(NormReLU(3, pool=2)(x), apart(x))
-    True
+    Args:
+        channels: Number of channels.
+        pool: Height and width of a pooling window; 1 for no pooling.
+
+    Examples:
+        >>> x = torch.randn(2, 3, 8, 8)
+        >>> layers = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2))
+        >>> torch.equal(NormReLU(3, pool=2)(x), layers(x))
+        True
     """
 
     def __init__(self, channels: int, pool: int = 1) -> None:
@@ -29,18 +34,21 @@ class NormReLU(nn.BatchNorm2d):
         self.pool = pool
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, c, h // pool, w // pool]``."""
-        if self.training and self._fuses(x):
+        """Map images ``[n, c, h, w]`` to ``[n, c, h // pool, w // pool]``."""
+        if self.training and self._can_fuse(x):
             return self._fused(x)
         out = functional.relu(super().forward(x))
         return functional.max_pool2d(out, self.pool) if self.pool > 1 else out
 
-    def _fuses(self, x: Tensor) -> bool:
-        pays = self.pool > 1 or not torch.compiler.is_compiling()
-        whole = all(size % self.pool == 0 for size in x.shape[2:]) and x.numel() > x.shape[1]
-        return _FUSES and x.is_cuda and pays and whole and self.weight.dtype == torch.float32
+    def _can_fuse(self, x: Tensor) -> bool:
+        """Tell whether the fused operation supports these images, and is worthwhile."""
+        worthwhile = self.pool > 1 or not torch.compiler.is_compiling()
+        fits = all(size % self.pool == 0 for size in x.shape[2:]) and x.numel() > x.shape[1]
+        float32 = self.weight.dtype == torch.float32
+        return _HAS_TRITON and x.is_cuda and worthwhile and fits and float32
 
     def _fused(self, x: Tensor) -> Tensor:
+        """Run the fused operation and update the running statistics."""
         from srfca.models.norm_relu_triton import norm_relu
 
         assert self.running_mean is not None

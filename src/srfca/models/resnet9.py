@@ -1,12 +1,13 @@
-"""The residual network of the CIFAR-10 experiments: nine layers, made to train fast.
+"""The residual network of the CIFAR-10 experiments: nine layers that train fast.
 
-David Page: How to Train Your ResNet, 2018, the winner of DAWNBench.
+David Page: How to Train Your ResNet, 2018 (winner of DAWNBench).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,31 +15,42 @@ from torch import Tensor, nn
 from srfca.errors import require_positive, unknown
 from srfca.models.norm_relu import NormReLU
 
-_NORMS = ("batch", "group")
+Norm = Literal["batch", "group"]
+"""The normalization after each convolution."""
+NORMS: tuple[Norm, ...] = get_args(Norm)
 _GROUPS = 32
 
 
 @dataclass(frozen=True)
 class ResNet9:
-    """Eight 3x3 convolutions, each with a norm and ReLU, four of them in residuals; one dense.
+    """Eight 3x3 convolutions, four of them in residual blocks, then one dense layer.
 
-    It takes images ``[n, channels, h, w]`` of at least 8x8. The convolutions have ``width`` to
-    ``8 * width`` channels. ``norm`` is ``batch``, or ``group``: 32 groups, fewer where they would
-    have less than two channels each.
+    Each convolution is followed by a normalization and ReLU. The module maps images
+    ``[n, channels, h, w]`` of at least 8x8 to logits ``[n, classes]``.
+
+    Args:
+        classes: Number of classes.
+        channels: Number of channels of the images.
+        norm: ``batch``, or ``group``: 32 groups, fewer where a group would have less than two
+            channels.
+        width: Channels of the first convolution; the last ones have ``8 * width``.
+
+    Raises:
+        InputError: If a size is below 1, or the norm is unknown.
     """
 
     classes: int = 10
     channels: int = 3
-    norm: str = "batch"
+    norm: Norm = "batch"
     width: int = 64
 
     def __post_init__(self) -> None:
         require_positive(classes=self.classes, channels=self.channels, width=self.width)
-        if self.norm not in _NORMS:
-            raise unknown("norm", self.norm, _NORMS)
+        if self.norm not in NORMS:
+            raise unknown("norm", self.norm, NORMS)
 
     def __call__(self) -> nn.Module:
-        """A new module, with PyTorch's own random start."""
+        """Return a new module with PyTorch's default initialization."""
         w = self.width
         return nn.Sequential(
             self._convolution(self.channels, w),
@@ -52,11 +64,13 @@ class ResNet9:
         )
 
     def _residual(self, channels: int) -> nn.Module:
+        """Return a residual block of two convolutions."""
         return Residual(
             self._convolution(channels, channels), self._convolution(channels, channels)
         )
 
     def _convolution(self, inputs: int, outputs: int, pool: int = 1) -> nn.Module:
+        """Return a convolution with its normalization, ReLU and max pool."""
         convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         if self.norm == "batch":
             return nn.Sequential(convolution, NormReLU(outputs, pool))
@@ -66,20 +80,20 @@ class ResNet9:
 
 
 class GlobalMax(nn.Module):
-    """The largest value of each channel; faster on a GPU than a pooling layer."""
+    """Maximum over each channel; faster than a pooling layer on a GPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, channels]`` from ``[n, channels, h, w]``."""
+        """Map ``[n, channels, h, w]`` to ``[n, channels]``."""
         return x.amax((2, 3))
 
 
 class Residual(nn.Module):
-    """Its input plus what its layers make of it."""
+    """A residual block: the input plus the output of its layers."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of the shape of ``x``."""
+        """Return a tensor of the same shape."""
         return x + torch.as_tensor(self.layers(x))

@@ -1,0 +1,37 @@
+"""Aggregation: from rows ``[J, P]`` to one row ``[P]``.
+
+The functions are plain; the rules (``Mean``, ``TrimmedMean``, ``Median``) are the same functions
+with a name and parameters, so that a request can carry them.
+"""
+
+from srfca.aggregation.functions import (
+    geometric_median,
+    krum,
+    mean,
+    median,
+    trim_count,
+    trimmed_mean,
+)
+from srfca.aggregation.rules import (
+    AGGREGATIONS,
+    Aggregation,
+    Mean,
+    Median,
+    TrimmedMean,
+    aggregation_named,
+)
+
+__all__ = [
+    "mean",
+    "trimmed_mean",
+    "trim_count",
+    "median",
+    "geometric_median",
+    "krum",
+    "AGGREGATIONS",
+    "Aggregation",
+    "Mean",
+    "TrimmedMean",
+    "Median",
+    "aggregation_named",
+]

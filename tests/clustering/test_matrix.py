@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srfca.clustering.matrix import check_distances, complete_subset, off_diagonal
+from srfca.errors import InputError
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9))
+def test_complete_subset_has_no_missing_distances_and_cannot_grow_to_everyone(
+    seed: int, m: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    distances = np.where(rng.random((m, m)) < 0.2, np.nan, rng.random((m, m)))
+    subset = complete_subset(distances)
+    among = distances[np.ix_(subset, subset)]
+    assert not np.isnan(among[~np.eye(len(subset), dtype=bool)]).any()
+    for vertex in set(range(m)) - set(subset.tolist()):
+        larger = np.append(subset, vertex)
+        missing = np.isnan(distances[np.ix_(larger, larger)])
+        np.fill_diagonal(missing, False)
+        assert missing.any() or len(larger) < m
+    assert complete_subset(np.zeros((m, m))).tolist() == list(range(m))
+
+
+def test_off_diagonal_is_row_by_row() -> None:
+    assert off_diagonal(np.arange(9.0).reshape(3, 3)).tolist() == [1, 2, 3, 5, 6, 7]
+
+
+def test_rounding_errors_below_zero_are_accepted() -> None:
+    check_distances(np.array([[0.0, -1e-7], [1.0, 0.0]]))
+    with pytest.raises(InputError, match=r"from 0 to 1 is -0\.001: .*add a constant"):
+        check_distances(np.array([[0.0, -1e-3], [1.0, 0.0]]))
