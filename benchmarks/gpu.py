@@ -34,7 +34,7 @@ from srfca import ClientData, InputError, Partition, Simulation, Work, models
 from srfca.aggregation import trim_count, trimmed_mean
 from srfca.experiments import config, runner
 from srfca.random import Key
-from srfca.ranks import rank_mean
+from srfca.aggregation.rank_mean import rank_mean
 
 KEY = Key(0, "benchmark")
 

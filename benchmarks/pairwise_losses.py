@@ -19,7 +19,7 @@ from torch.nn.utils import vector_to_parameters
 from torch.utils.data import DataLoader, TensorDataset
 
 from srfca import ClientData, Partition, Simulation, Work
-from srfca.clustering.graph import cluster_graph, pivots, threshold_graph
+from srfca.clustering.graph import cluster_graph, pivot, threshold_graph
 from srfca.distances import Side, cross_loss
 from srfca.federation.base import Sample
 from srfca.random import Key
@@ -50,7 +50,7 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
             return cross_loss(side.take(np.array([vertex])), side.take(others))[0] <= limit
 
         order = np.random.default_rng(0).permutation(sizes.clients)
-        return Partition(pivots(near, order)).num_clusters
+        return Partition(pivot(near, order)).num_clusters
 
     modules = [mlp(sizes.hidden) for _ in every]
     for module, row in zip(modules, models, strict=True):

@@ -59,7 +59,7 @@ class Sequential:
         index = self.batches(Key(seed, "one_shot"), self.work.steps)
         own = [self.fit(w0, client, index[client]) for client in every]
         losses = np.array([[self.loss(w, client) for client in every] for w in own])
-        partition = self.clusters((losses + losses.T) / 2, seed).keep(self.min_size)
+        partition = self.clusters((losses + losses.T) / 2, seed).drop_smaller_than(self.min_size)
         for r in range(1, self.refine_steps + 1):
             models = self.trimmed_mean_gd(w0, partition, Key(seed, f"refine {r}"))
             partition, models = self.recluster(partition, models, losses)

@@ -189,7 +189,7 @@ def found(case: Case, seed: int, device: str, bank: Path | None, name: str) -> d
         "one_shot_clusters": after.num_clusters,
         "one_shot_exact": after == made.truth,
         "exact": result.partition == made.truth,
-        "why": result.history[0].notes["why"],
+        "why": result.history[0].notes["reason"],
         "seconds": round(perf_counter() - start, 1),
     }
 

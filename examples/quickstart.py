@@ -11,7 +11,7 @@ clients = data.rotated_digits(num_clients=40, seed=0)
 federation = Simulation(clients, models.mlp(64, 64, 10))
 result = SRFCA(work=Work(steps=200, batch_size=10, lr=0.5)).fit(federation, seed=0)
 print(result.summary())
-print(result.history[0].notes["why"])
+print(result.history[0].notes["reason"])
 
 scores = federation.scores(result.client_models, range(40), "test")
 assert scores.accuracy is not None

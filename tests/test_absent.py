@@ -16,8 +16,8 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from srfca import SRFCA, ClientData, InputError, Partition, Simulation, Work
-from srfca.clustering.lazy import lazy_clusters
-from srfca.clustering.threshold import complete
+from srfca.clustering.scalable import cluster_from_few_distances
+from srfca.clustering.matrix import complete_subset
 from srfca.data import rotated_digits
 from srfca.distances import Side, cross_loss
 from srfca.federation.base import Absence, Sample, Scores, Split, Wire
@@ -386,7 +386,7 @@ def test_one_side_of_the_cross_loss_stands_for_both() -> None:
 def test_complete_is_complete_and_keeps_all_where_nothing_lacks(seed: int, m: int) -> None:
     rng = np.random.default_rng(seed)
     distances = np.where(rng.random((m, m)) < 0.2, np.nan, rng.random((m, m)))
-    here = complete(distances)
+    here = complete_subset(distances)
     among = distances[np.ix_(here, here)]
     assert not np.isnan(among[~np.eye(len(here), dtype=bool)]).any()
     for other in set(range(m)) - set(here.tolist()):
@@ -394,7 +394,7 @@ def test_complete_is_complete_and_keeps_all_where_nothing_lacks(seed: int, m: in
         lacking = np.isnan(distances[np.ix_(larger, larger)])
         np.fill_diagonal(lacking, False)
         assert lacking.any() or len(larger) < m
-    assert complete(np.zeros((m, m))).tolist() == list(range(m))
+    assert complete_subset(np.zeros((m, m))).tolist() == list(range(m))
 
 
 def test_lazy_clusters_leave_out_whose_distances_are_not_known() -> None:
@@ -404,7 +404,7 @@ def test_lazy_clusters_leave_out_whose_distances_are_not_known() -> None:
     distances[[5, 17]] = np.nan
     distances[:, [5, 17]] = np.nan
     for threshold in ("auto", 2.0):
-        found, _ = lazy_clusters(lambda a, b: distances[np.ix_(a, b)], 300, threshold, 2)
+        found, _ = cluster_from_few_distances(lambda a, b: distances[np.ix_(a, b)], 300, threshold, 2)
         expected = labels.copy()
         expected[[5, 17]] = -1
         assert found == Partition(expected)
@@ -474,7 +474,7 @@ def test_clients_who_vary_are_cut_into_parts_without_those_who_do_not_answer() -
     work = Work(steps=60, local_steps=5, batch_size=10, lr=0.02)
     result = SRFCA(work=work).fit(federation, seed=0)
     first = result.history[0]
-    assert "cut into 2 parts" in first.notes["why"]
+    assert "cut into 2 parts" in first.notes["reason"]
     assert [client for client, label in enumerate(first.labels) if label < 0] == [2, 7]
     assert result.partition.num_clusters == 2
     assert (result.labels >= 0).all()

@@ -11,7 +11,7 @@ from srfca import SRFCA, Simulation, Work
 from srfca.federation.augment import cifar
 from srfca.models import ResNet9, linear
 from srfca.random import Key, batches, client_words, streams
-from srfca.ranks import rank_mean
+from srfca.aggregation.rank_mean import rank_mean
 from tests import examples
 from tests.test_simulation import CASES, WORKS
 

@@ -79,7 +79,7 @@ def test_losses_may_be_negative_where_nothing_takes_their_logarithm() -> None:
 def test_the_json_is_plain(result: Result, tmp_path: Path) -> None:
     content = json.loads((result.save(tmp_path) / "result.json").read_text())
     assert content["labels"] == result.labels.tolist()
-    assert content["history"][0]["notes"]["why"].startswith("at distance")
+    assert content["history"][0]["notes"]["reason"].startswith("at distance")
     assert content["parameters"]["work"]["lr"] == 0.05
 
 

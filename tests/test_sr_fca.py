@@ -14,7 +14,7 @@ from torch import Tensor
 
 from srfca import SRFCA, ClientData, Partition, Result, Simulation, Work
 from srfca.clustering import Choice
-from srfca.clustering.threshold import Profile
+from srfca.clustering.profile import Profile
 from srfca.distances import Side
 from srfca.errors import InputError
 from srfca.federation import Federation
@@ -223,7 +223,7 @@ def test_one_group_is_one_cluster(seed: int) -> None:
     result = SRFCA(work=WORK).fit(many, seed)
     assert result.partition.num_clusters == 1
     if seed == 0:
-        assert "one cluster" in result.history[0].notes["why"]
+        assert "one cluster" in result.history[0].notes["reason"]
 
 
 def test_clients_that_have_nothing_in_common_stay_apart() -> None:
@@ -231,7 +231,7 @@ def test_clients_that_have_nothing_in_common_stay_apart() -> None:
     federation = Simulation(data, linear(30))
     result = SRFCA(work=replace(WORK, steps=100)).fit(federation)
     assert result.partition == Partition(range(9))
-    assert "its own" in result.history[0].notes["why"]
+    assert "its own" in result.history[0].notes["reason"]
     assert len(result.models) == 9
 
 
@@ -441,8 +441,8 @@ def test_clients_who_vary_without_a_gap_are_cut_into_parts(seed: int) -> None:
     federation, places = on_a_line(0.5, seed)
     result = ON_A_LINE.fit(federation)
     assert result.partition.num_clusters == 2
-    assert "no groups" in result.history[0].notes["why"]
-    assert "cut into 2 parts" in result.history[0].notes["why"]
+    assert "no groups" in result.history[0].notes["reason"]
+    assert "cut into 2 parts" in result.history[0].notes["reason"]
     assert "no gap" in result.history[0].notes["warning"]
     ends = np.sort([places[result.labels == c].mean() for c in range(2)])
     assert ends[0] < -0.3 < 0.3 < ends[1]

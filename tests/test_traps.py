@@ -80,7 +80,7 @@ class Watched:
 
 
 def test_1_t_is_inclusive_and_no_client_leaves_the_mean() -> None:
-    assert Partition([0, 0, 1]).keep(2) == Partition([0, 0, -1]), "exactly t clients are enough"
+    assert Partition([0, 0, 1]).drop_smaller_than(2) == Partition([0, 0, -1]), "exactly t clients are enough"
     experiment = config.load("rotated-digits").set(["num_clients=12", "steps=60", "min_size=4"])
     clients = runner.federation(experiment, seed=0)
     outcome = runner.run(experiment, "sr-fca", clients, seed=0)
@@ -212,7 +212,7 @@ def test_10_global_is_fedavg() -> None:
 
 def test_11_everything_starts_without_a_gpu() -> None:
     for module in pkgutil.walk_packages(srfca.__path__, "srfca."):
-        if module.name not in ("srfca.__main__", "srfca.ranks_triton"):
+        if module.name not in ("srfca.__main__", "srfca.aggregation.rank_mean_triton"):
             import_module(module.name)
     command = [sys.executable, "-m", "srfca", "run", "rotated-digits", "--json", "--set", "steps=2"]
     done = subprocess.run(

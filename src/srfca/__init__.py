@@ -1,4 +1,9 @@
-"""srfca: clustered federated learning without knowing the number of clusters."""
+"""srfca: clustered federated learning without knowing the number of clusters.
+
+Everything in ``__all__`` of this module, and of the modules listed there, is public and follows
+semantic versioning (docs/stability.md). Names that begin with an underscore, and modules that are
+not listed, may change at any time.
+"""
 
 from __future__ import annotations
 
@@ -9,53 +14,61 @@ from srfca._version import __version__
 from srfca.errors import InputError
 
 if TYPE_CHECKING:
-    from srfca import aggregation, data, distances, methods, models
+    from srfca import aggregation, data, distances, federation, methods, models, testing
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
-    from srfca.federation import Federation, Simulation, Work
-    from srfca.methods import SRFCA, Global, Local, Result
+    from srfca.engine import Simulation
+    from srfca.federation import Federation, LocalTraining
+    from srfca.methods import Method, Result
+    from srfca.methods.fedavg import FedAvg
+    from srfca.methods.local import Local
+    from srfca.methods.sr_fca import SRFCA
 
-_HOMES = {
+_MODULE_OF = {
     "ClientData": "srfca.data",
+    "FedAvg": "srfca.methods.fedavg",
     "Federation": "srfca.federation",
-    "Global": "srfca.methods",
-    "Local": "srfca.methods",
+    "Local": "srfca.methods.local",
+    "LocalTraining": "srfca.federation",
+    "Method": "srfca.methods",
     "Partition": "srfca.clustering",
     "Result": "srfca.methods",
-    "SRFCA": "srfca.methods",
-    "Simulation": "srfca.federation",
-    "Work": "srfca.federation",
+    "SRFCA": "srfca.methods.sr_fca",
+    "Simulation": "srfca.engine",
     "cluster": "srfca.clustering",
 }
-_MODULES = ("aggregation", "data", "distances", "methods", "models")
+_MODULES = ("aggregation", "data", "distances", "federation", "methods", "models", "testing")
 
 __all__ = [
     "SRFCA",
     "ClientData",
+    "FedAvg",
     "Federation",
-    "Global",
     "InputError",
     "Local",
+    "LocalTraining",
+    "Method",
     "Partition",
     "Result",
     "Simulation",
-    "Work",
     "__version__",
     "aggregation",
     "cluster",
     "data",
     "distances",
+    "federation",
     "methods",
     "models",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for, so that the command line starts at once."""
+    """Import public names on first use, so that the command line starts fast."""
     if name in _MODULES:
         return import_module(f"srfca.{name}")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'srfca' has no attribute {name!r}")
 
 

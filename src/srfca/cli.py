@@ -100,7 +100,7 @@ def run(
         return
     console.show(f"{experiment.name}, {row['name']}, seed {seed}", style="bold")
     console.show(console.stages_table(outcome))
-    why = outcome.result.history[0].notes.get("why")
+    why = outcome.result.history[0].notes.get("reason")
     if why:
         console.show(f"Threshold: {why}.")
     warning = outcome.result.history[0].notes.get("warning")
@@ -258,8 +258,8 @@ def flower_new(
 def data_check(data_dir: DataDir = None) -> None:
     """List the data sets that are there, and verify their files."""
     from srfca import console
-    from srfca.data.loaders.check import check
     from srfca.data.loaders.cache import data_folder
+    from srfca.data.loaders.check import check
 
     folder = data_folder(data_dir)
     console.show(f"Data folder: {folder}")

@@ -144,7 +144,7 @@ def stages_table(outcome: Outcome) -> Table:
         table.add_row(
             stage.name,
             str(partition.num_clusters),
-            str(len(partition.left_out)),
+            str(len(partition.unclustered)),
             _figure(stage.loss, "{:.4g}"),
             _figure(stage.accuracy, "{:.1%}"),
             f"{stage.seconds:.1f}",

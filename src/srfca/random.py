@@ -98,6 +98,20 @@ def integers(streams: Tensor, count: int, below: Tensor) -> Tensor:
     return (bits(streams, count) & _LAST) % below.unsqueeze(-1)
 
 
+def uniform(streams: Tensor, count: int = 1) -> Tensor:
+    """Draw numbers in ``[0, 1)`` from every stream.
+
+    Args:
+        streams: Of shape ``[*s]``.
+        count: How many numbers to draw from each.
+
+    Returns:
+        ``[*s]`` if count is 1, else ``[*s, count]``, in double precision.
+    """
+    numbers = (bits(streams, count) >> 11 & (2**53 - 1)).double() / 2**53
+    return numbers.squeeze(-1) if count == 1 else numbers
+
+
 def batches(streams: Tensor, sizes: Tensor, batch: int, steps: int) -> Tensor:
     """Return the samples of each client's batches.
 

@@ -117,7 +117,9 @@ def import_object(name: str, kind: str) -> Any:
         missing = f"there is no module {error.name!r} in {folder} or among the installed packages"
         raise InputError(f"{kind} {name!r}: {missing}") from error
     except Exception as error:  # whatever the imported code raises
-        raise InputError(f"{kind} {name!r}: importing {module!r} failed: {describe(error)}") from error
+        raise InputError(
+            f"{kind} {name!r}: importing {module!r} failed: {describe(error)}"
+        ) from error
     if not hasattr(imported, attribute):
         raise InputError(f"{kind} {name!r}: {module!r} has no attribute {attribute!r}")
     return getattr(imported, attribute)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, Replies
 from srfca.federation.requests import Losses, Request, Subsample
 from srfca.random import Key, client_words, streams

@@ -38,7 +38,10 @@ def shift(x: Tensor, streams: Tensor) -> Tensor:
     This is a random crop of the image padded by 4 reflected pixels.
     """
     h, w = x.shape[-2:]
-    require(min(h, w) > _MAX_SHIFT, f"shift needs images larger than {_MAX_SHIFT}x{_MAX_SHIFT}, not {h}x{w}")
+    require(
+        min(h, w) > _MAX_SHIFT,
+        f"shift needs images larger than {_MAX_SHIFT}x{_MAX_SHIFT}, not {h}x{w}",
+    )
     row_streams, column_streams = bits(streams, 2).unbind(-1)
     rows = _moved(h, _below(2 * _MAX_SHIFT + 1, x, row_streams) - _MAX_SHIFT)
     columns = _moved(w, _below(2 * _MAX_SHIFT + 1, x, column_streams) - _MAX_SHIFT)
@@ -49,7 +52,9 @@ def shift(x: Tensor, streams: Tensor) -> Tensor:
 def cutout(x: Tensor, streams: Tensor) -> Tensor:
     """Set a random square of 8x8 pixels of each image to zero."""
     h, w = x.shape[-2:]
-    require(min(h, w) >= _CUTOUT, f"cutout needs images of at least {_CUTOUT}x{_CUTOUT}, not {h}x{w}")
+    require(
+        min(h, w) >= _CUTOUT, f"cutout needs images of at least {_CUTOUT}x{_CUTOUT}, not {h}x{w}"
+    )
     row_streams, column_streams = bits(streams, 2).unbind(-1)
     rows = _hole(h, _below(h - _CUTOUT + 1, x, row_streams))
     columns = _hole(w, _below(w - _CUTOUT + 1, x, column_streams))

@@ -25,7 +25,12 @@ class AutogradClient:
     """One client, as a local algorithm sees it (``LocalClient``)."""
 
     def __init__(
-        self, network: Network, samples: Samples, plan: BatchPlan, local: LocalTraining, steps: range
+        self,
+        network: Network,
+        samples: Samples,
+        plan: BatchPlan,
+        local: LocalTraining,
+        steps: range,
     ) -> None:
         self._network, self._samples, self._plan = network, samples, plan
         self.local, self.steps = local, steps

@@ -24,7 +24,7 @@ from srfca.engine.optimizer import OptimizerState
 from srfca.engine.step import Block, BlockBuffers, Trainable
 from srfca.federation.local_training import LocalTraining
 from srfca.registry import is_installed
-from srfca.threads import over_threads
+from srfca.threads import run_in_threads
 
 if TYPE_CHECKING:
     from srfca.engine.backends.numba_dense import NumbaTrainer
@@ -208,7 +208,7 @@ class Executor:
                 self._workers[worker], blocks[number], local, trainable, locked_report
             )
 
-        over_threads(work, range(len(blocks)), min(self.num_workers, len(blocks)))
+        run_in_threads(work, range(len(blocks)), min(self.num_workers, len(blocks)))
         return states
 
     @torch.no_grad()

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from srfca.errors import InputError, require
-from srfca.engine.loss import Loss, cross_entropy
 from srfca.engine.backends.autograd import counters_restored
 from srfca.engine.backends.lstm import SteppedLSTM
+from srfca.engine.loss import Loss, cross_entropy
+from srfca.errors import InputError, require
 from srfca.models.rows import Layout, set_training
 
 _NUM_SAMPLES = 4

@@ -16,7 +16,7 @@ from srfca.errors import InputError, require
 from srfca.federation.base import Focus, Mixture, Sample, Scores, Split, Tick, Wire, Work, silent
 from srfca.flower.post import Ask, Member, Post
 from srfca.flower.records import Value, name_of, pack
-from srfca.models.rows import Layout, make
+from srfca.models.rows import Layout, make_module
 from srfca.random import Key
 
 FEW = 16
@@ -66,7 +66,7 @@ class FlowerFederation:
         )
         require(timeout > 0, f"timeout must be positive, not {timeout}")
         self._model = model
-        self._layout = Layout.of(make(model, seed=0))
+        self._layout = Layout.of(make_module(model, seed=0))
         self._like = self.initial(0)
         self.post = Post(grid, self._like, timeout, least)
         self._known: OrderedDict[tuple[str, str], dict[str, Figures]] = OrderedDict()
@@ -134,7 +134,7 @@ class FlowerFederation:
 
     def initial(self, seed: int) -> Tensor:
         """``[P]`` w0."""
-        return self._layout.row(make(self._model, seed))
+        return self._layout.row(make_module(self._model, seed))
 
     def fit(
         self,

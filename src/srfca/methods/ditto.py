@@ -78,7 +78,11 @@ class Ditto(Method):
                 pull = Descent(anchors=received.expand(len(clients), -1))
                 replies = run.train(
                     Train(
-                        clients, v[index], local, run.key("ditto personal", number), pull,
+                        clients,
+                        v[index],
+                        local,
+                        run.key("ditto personal", number),
+                        pull,
                         private=True,
                     ),  # fmt: skip
                     "training of the individual models",

@@ -39,9 +39,7 @@ class FedAvg(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train the model."""
-        return fedavg(
-            run, one_cluster(run), self.local, Mean(self.weighted), self.participation
-        )
+        return fedavg(run, one_cluster(run), self.local, Mean(self.weighted), self.participation)
 
 
 def fedavg(

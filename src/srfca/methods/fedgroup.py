@@ -85,7 +85,10 @@ class FedGroup(Method):
             founder_updates = updates[torch.tensor(founding)]
             groups = group(trained_part(run, founder_updates), self.k, run.seed)
             directions = torch.stack(
-                [founder_updates[torch.tensor(groups == c)].mean(0) for c in range(groups.max() + 1)]
+                [
+                    founder_updates[torch.tensor(groups == c)].mean(0)
+                    for c in range(groups.max() + 1)
+                ]
             )
             labels = np.full(m, -1)
             labels[clients] = nearest_direction(

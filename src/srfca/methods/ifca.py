@@ -136,9 +136,7 @@ class IFCA(Method):
             )
             return self.start.to(w0)
         steps = self.start_steps or min(self.local.local_steps, self.local.steps)
-        models, _ = starting_models(
-            run, self.k, self.start, self.local, steps, f"{purpose} start"
-        )
+        models, _ = starting_models(run, self.k, self.start, self.local, steps, f"{purpose} start")
         return models
 
 

@@ -137,6 +137,11 @@ def frozen_names(module: nn.Module) -> tuple[str, ...]:
     return tuple(_frozen_state(module))
 
 
+def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return the frozen tensors of a module by name: one copy serves all clients."""
+    return _frozen_state(module)
+
+
 def frozen_digest(module: nn.Module) -> str:
     """Return a digest of a module's frozen tensors: their names, types, shapes and values.
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from srfca.errors import unknown
 from srfca.engine.loss import Loss
+from srfca.errors import unknown
 from srfca.models.rows import Layout, frozen_tensors
 
 State = dict[str, Tensor]
@@ -44,7 +44,9 @@ class Network:
         self.layout = Layout.of(module)
         self.loss = loss
         self.precision = precision
-        self._training_losses = torch.compile(self._losses, dynamic=False) if compile else self._losses
+        self._training_losses = (
+            torch.compile(self._losses, dynamic=False) if compile else self._losses
+        )
         _drop_idle_counters(module)
 
     def copy(self) -> Network:

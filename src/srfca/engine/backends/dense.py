@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from srfca.engine.loss import Loss, cross_entropy
 from srfca.engine.backends.autograd import Gradients, Network, State
+from srfca.engine.loss import Loss, cross_entropy
 
 _Backward = Callable[[Tensor, Tensor], Tensor]
 """From the gradient after an activation and its output to the gradient before it, in place."""
@@ -161,7 +161,9 @@ def is_dense(module: nn.Module, x: Tensor) -> bool:
     parts = _in_order(module)
     kinds = [type(part) for part in parts if type(part) in (nn.Linear, *_ACTIVATIONS)]
     layers = [part for part in parts if type(part) is nn.Linear]
-    supported = all(_flattens(p) or type(p) in (nn.Linear, nn.Identity, *_ACTIVATIONS) for p in parts)
+    supported = all(
+        _flattens(p) or type(p) in (nn.Linear, nn.Identity, *_ACTIVATIONS) for p in parts
+    )
     return (
         supported
         and len({id(p) for p in module.parameters()}) == sum(map(_num_parameters, layers)) > 0

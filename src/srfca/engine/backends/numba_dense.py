@@ -68,9 +68,7 @@ class NumbaTrainer:
         for part in _spans(count, _PER_CALL // (step * steps)):
             rows = block.rows[part]
             anchors = block.anchors[part] if local.mu else rows
-            corrections = (
-                no_corrections if block.corrections is None else block.corrections[part]
-            )
+            corrections = no_corrections if block.corrections is None else block.corrections[part]
             for span in spans:
                 starts = block.starts[part] if span is spans[0] else rows
                 planned = block.plan.index[span, part], block.plan.weights[span, part]
@@ -158,9 +156,7 @@ def _layers(network: DenseNetwork) -> Tensor:
     return torch.tensor(rows, dtype=torch.int64)
 
 
-def _rates(
-    rates: Tensor, local: LocalTraining, before: int, like: Tensor
-) -> tuple[Tensor, Tensor]:
+def _rates(rates: Tensor, local: LocalTraining, before: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return factors ``[steps]`` of the step and of the root of Adam's second moment."""
     if local.optimizer != "adam":
         return rates.to(like), torch.ones_like(rates).to(like)

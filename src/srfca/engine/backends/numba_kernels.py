@@ -43,7 +43,9 @@ def train(
             for sample in range(len(batch)):
                 _copy(x[index[step, client, sample]], batch[sample])
             _forward(row, layers, batch, outputs)
-            _loss_gradient(layers, outputs, y, index[step, client], weights[step, client], gradients)
+            _loss_gradient(
+                layers, outputs, y, index[step, client], weights[step, client], gradients
+            )
             _backward(row, layers, batch, outputs, gradients, gradient)
             if len(corrections) > 0:
                 for i in range(length):

@@ -84,9 +84,7 @@ def drawn_models(
     while len(centers) < k:
         count = k - len(centers)
         drawn, order = order[:count], order[count:]
-        require(
-            len(drawn) > 0, f"only {len(centers)} clients replied, but k={k} models are needed"
-        )
+        require(len(drawn) > 0, f"only {len(centers)} clients replied, but k={k} models are needed")
         replies = train_from_start(run, drawn, local, steps, purpose)
         models.append(replies.values)
         centers += replies.clients.tolist()

@@ -238,7 +238,9 @@ class Result:
             f"the result has models of length {models.shape[1]}, but the clients' have {length}",
         )
         everyone = range(len(newcomers.client_ids))
-        replies = newcomers.ask(Losses(as_clients(everyone if clients is None else clients), models))
+        replies = newcomers.ask(
+            Losses(as_clients(everyone if clients is None else clients), models)
+        )
         values = replies.values.cpu()
         labels = np.full(len(replies.requested), -1, dtype=np.int64)
         labels[replies.answered] = within_limits(values, self.loss_limits)

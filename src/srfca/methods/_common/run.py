@@ -83,7 +83,7 @@ class Run:
 
     @property
     def num_clients(self) -> int:
-        """m"""
+        """M"""
         return len(self.federation.client_ids)
 
     @property

@@ -110,9 +110,7 @@ def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int) -
     return clusters
 
 
-def recluster(
-    run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet
-) -> Clusters:
+def recluster(run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet) -> Clusters:
     """RECLUSTER: every client goes to argmin_c dist(w_i, omega_c), the lowest c on a tie."""
     nearest = nearest_clusters(run, options, clusters, local_models)
     return clusters.relabel(options.rule.allow_moves(run, clusters, nearest))
@@ -174,9 +172,7 @@ def resample(run: Run, options: SRFCA, step: int) -> ModelSet:
         return model_set(run, options, train_locally(run, local, run.key(f"resample {step}")))
 
 
-def train_alone(
-    run: Run, options: SRFCA, local_models: ModelSet, partition: Partition
-) -> Clusters:
+def train_alone(run: Run, options: SRFCA, local_models: ModelSet, partition: Partition) -> Clusters:
     """Make each client a cluster with its local model, trained through all steps."""
     models = local_models.models
     if options.one_shot_training != options.local:

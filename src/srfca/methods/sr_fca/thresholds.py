@@ -188,9 +188,7 @@ def _threshold_clusters(
     if unknown.any():
         np.fill_diagonal(matrix, 0.0)
     check_distances(matrix)
-    choice = choose_threshold(
-        matrix, options.threshold, options.min_size, run.seed, options.metric
-    )
+    choice = choose_threshold(matrix, options.threshold, options.min_size, run.seed, options.metric)
     distances = np.full((m, m), np.nan)
     distances[np.ix_(clients, clients)] = among
     if choice.graph is None:

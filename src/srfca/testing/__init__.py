@@ -1,0 +1,1 @@
+"""Checks for federations and methods of your own."""
