@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from srfca.experiments.config import Experiment
     from srfca.experiments.runner import Outcome
     from srfca.experiments.tune import Trial
-    from srfca.federation.base import Tick
+    from srfca.progress import Callback as Tick
 
 
 def show(content: Table | str, style: str | None = None) -> None:
@@ -168,7 +168,7 @@ def methods_table() -> Table:
     from srfca.experiments.config import METHODS, method_class, takes_k
 
     table = _table("method", "name", "told K", "what it is")
-    for command in METHODS:
+    for command in METHODS.keys():
         found = method_class(command)
         about = (getdoc(found) or "").partition("\n")[0].replace("``", "")
         table.add_row(command, found.name, "yes" if takes_k(command) else "no", about)

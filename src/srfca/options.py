@@ -63,7 +63,7 @@ class Common:
             self.name is None or self.data is None,
             f"either {self.name!r} or --data {self.data}, not both",
         )
-        tuned = [] if personalise is None else [f"personal_steps={personalise}"]
+        tuned = [] if personalise is None else [f"fine_tune_steps={personalise}"]
         settings = [*tuned, *(self.set_ or [])]
         if self.data is not None:
             from srfca.experiments import custom

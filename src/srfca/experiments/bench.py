@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from srfca.engine import Simulation
 from srfca.errors import InputError
 from srfca.experiments import runner, saved
 from srfca.experiments.config import Experiment, method_class
 from srfca.experiments.runner import Row
-from srfca.federation import Simulation
-from srfca.federation.base import Tick
-from srfca.methods.run import Monitor
+from srfca.methods._common.run import Monitor
+from srfca.progress import Callback
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,6 @@ class Titled:
     monitor: Monitor
     title: str
 
-    def stage(self, name: str, steps: int) -> AbstractContextManager[Tick]:
+    def stage(self, name: str, steps: int) -> AbstractContextManager[Callback]:
         """Enter a stage."""
         return self.monitor.stage(f"{self.title}: {name}", steps)

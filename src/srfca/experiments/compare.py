@@ -78,14 +78,14 @@ def tasks(
 def budget(experiment: Experiment) -> float:
     """The most local steps of a client in SR-FCA, if it takes part in every round."""
     learner = runner.method(experiment, "sr-fca")
-    return float(learner.work.steps * learner.trainings)
+    return float(learner.local.steps * learner.trainings)
 
 
 def terms(experiment: Experiment, equal_budget: bool) -> str:
     """How long the methods of a comparison train, for people to read."""
     if equal_budget:
         return f"every method with SR-FCA's {budget(experiment):.0f} local steps a client, at most"
-    return f"every training of {runner.method(experiment, 'sr-fca').work.steps} steps"
+    return f"every training of {runner.method(experiment, 'sr-fca').local.steps} steps"
 
 
 def compare(

@@ -10,39 +10,16 @@ from functools import cache
 from importlib.resources import files
 from inspect import signature
 from types import MappingProxyType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from srfca.errors import InputError, require, unknown
+from srfca.methods import METHODS, Method
+from srfca.parameters import choices
 
-if TYPE_CHECKING:
-    from srfca.methods import Method
-
-METHODS = {
-    "sr-fca": "SRFCA",
-    "oracle": "Oracle",
-    "local": "Local",
-    "global": "Global",
-    "fedprox": "FedProx",
-    "robust-global": "RobustGlobal",
-    "ifca": "IFCA",
-    "hypcluster": "HypCluster",
-    "fesem": "FeSEM",
-    "one-shot-kmeans": "OneShotKMeans",
-    "one-shot-ifca": "OneShotIFCA",
-    "cfl": "CFL",
-    "hierarchical": "Hierarchical",
-    "fedgroup": "FedGroup",
-    "pacfl": "PACFL",
-    "fedsoft": "FedSoft",
-    "fedem": "FedEM",
-    "ditto": "Ditto",
-    "mocha": "MOCHA",
-}
-"""Methods by the names of the command line: the class in ``srfca.methods`` says the rest."""
-SHARED = ("data", "model", "federation", "work")
+SHARED = ("data", "model", "federation", "local_training")
 """The sections that all methods have in common; each method has one of its own besides."""
 NUMBERS_OF_CLUSTERS = (2, 3, 4)
-_OF_THE_RUN = ("seed", "work", "folder", "device", "truth")
+_OF_THE_RUN = ("seed", "local", "folder", "device", "truth")
 """Parameters that an experiment does not set: they are each run's own."""
 
 
@@ -88,7 +65,7 @@ class Experiment:
             key, equals, text = assignment.partition("=")
             require(bool(equals), f"--set takes key=value, not {assignment!r}")
             section, _, name = key.strip().rpartition(".")
-            known = {part: self.annotations(part) for part in (*SHARED, *METHODS)}
+            known = {part: self.annotations(part) for part in (*SHARED, *METHODS.keys())}
             homes = [
                 part
                 for part in known
@@ -117,12 +94,12 @@ class Experiment:
     def work(self, method: str) -> dict[str, Any]:
         """How a method trains: the arguments of ``work``, and what its own section says of it."""
         own = self.sections[method].items()
-        return self.arguments("work") | {k: v for k, v in own if k not in _of_method(method)}
+        return self.arguments("local_training") | {k: v for k, v in own if k not in _of_method(method)}
 
     def annotations(self, section: str) -> Mapping[str, Any]:
         """The keys of a section with their types: the parameters of what it configures."""
         if section in METHODS:
-            return {**_annotations(self.callable("work")), **_of_method(section)}
+            return {**_annotations(self.callable("local_training")), **_of_method(section)}
         known = _annotations(self.callable(section))
         if section == "federation":
             known = {key: kind for key, kind in known.items() if key not in ("data", "model")}
@@ -154,17 +131,12 @@ def _made_again(
 
 def method_class(name: str) -> type[Method]:
     """The class of a method by its name on the command line."""
-    from srfca import methods
-
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    found: type[Method] = getattr(methods, METHODS[name])
-    return found
+    return METHODS[name]
 
 
 def takes_k(name: str) -> bool:
     """Whether a method must be told the number of clusters."""
-    return any(each.name == "k" and each.default is not None for each in fields(method_class(name)))
+    return METHODS[name].needs_k
 
 
 def names() -> list[str]:
@@ -179,7 +151,7 @@ def read(name: str) -> Experiment:
         raise unknown("experiment", name, names())
     text = (files("srfca.experiments") / "presets" / f"{name}.toml").read_text("utf-8")
     content = tomllib.loads(text)
-    sections = {part: content.get(part, {}) for part in (*SHARED, *METHODS)}
+    sections = {part: content.get(part, {}) for part in (*SHARED, *METHODS.keys())}
     return Experiment(
         name=name,
         description=content["description"],
@@ -220,6 +192,8 @@ def parse(value: Any, annotation: Any, name: str) -> Any:
             return _as(value, kind)
         except (ValueError, TypeError):
             continue
+    if isinstance(value, str) and value in choices(annotation):
+        return value
     wanted = " or ".join(dict.fromkeys(_KIND_NAMES[kind] for kind in _kinds(annotation)))
     raise InputError(f"{name} must be {wanted}, not {value!r}")
 
@@ -268,7 +242,7 @@ def _refuse() -> Any:
 
 
 def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callable[..., Any]:
-    from srfca import data, federation, models
+    from srfca import data, engine, federation, models
 
     found: Callable[..., Any]
     match section:
@@ -277,9 +251,9 @@ def _callable(section: str, sections: Mapping[str, Mapping[str, Any]]) -> Callab
         case "model":
             found = models.MODELS[sections["model"]["name"]]
         case "federation":
-            found = federation.Simulation
-        case "work":
-            found = federation.Work
+            found = engine.Simulation
+        case "local_training":
+            found = federation.LocalTraining
         case _:
             found = method_class(section)
     return found

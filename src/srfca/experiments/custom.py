@@ -30,9 +30,9 @@ def own(path: str | Path, model: str = "mlp") -> Experiment:
     """The experiment of a file or folder of data and a model: a name, or ``MODULE:FACTORY``."""
     path = Path(path)
     clients = data.load(path)
-    sections: dict[str, dict[str, Any]] = {method: {} for method in METHODS}
+    sections: dict[str, dict[str, Any]] = {method: {} for method in METHODS.keys()}
     sections |= {"data": {"name": str(path)}, "model": {"name": model}}
-    sections |= {"federation": {}, "work": dict(WORK)}
+    sections |= {"federation": {}, "local_training": dict(WORK)}
     made: dict[str, Callable[..., Any]] = {}
     if ":" in model:
         factory = imported(model)

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from srfca.clustering import Partition
+from srfca.engine import Simulation
 from srfca.errors import require
 from srfca.experiments.config import Experiment, method_class, takes_k
-from srfca.federation import Simulation, Work
-from srfca.federation.base import Scores, Split
-from srfca.methods import Global, Result
-from srfca.methods.rounds import diverged
-from srfca.methods.run import Monitor
+from srfca.federation import ClientScores, LocalTraining, Split
+from srfca.methods import Result
+from srfca.methods._common.run import Monitor, diverged
+from srfca.methods.fedavg import FedAvg
 
 Row = dict[str, Any]
 """The figures of a run."""
@@ -34,9 +34,9 @@ class Outcome:
     method: str
     result: Result
     federation: Simulation
-    scores: Scores
+    scores: ClientScores
     """Of each client's model on its own data."""
-    tuned: Scores | None
+    tuned: ClientScores | None
     """The same after fine-tuning, if there was any."""
     scored_on: Split
     """``test``, or ``validation`` where the clients have no test data."""
@@ -53,7 +53,7 @@ class Outcome:
             "name": self.result.method,
             "k": self.result.parameters.get("k"),
             "seed": self.result.seed,
-            "clients": len(self.result.clients),
+            "clients": len(self.result.client_ids),
             **self._clustering(),
             "scored_on": self.scored_on,
             **figures(self.scores),
@@ -96,7 +96,7 @@ FIGURES = (
 TENTH = 0.1
 
 
-def figures(scores: Scores) -> dict[str, float | None]:
+def figures(scores: ClientScores) -> dict[str, float | None]:
     """Means over the clients, the worst client, and the mean over the worst tenth of them."""
     count = ceil(TENTH * len(scores.loss))
     accuracy = scores.accuracy
@@ -133,8 +133,8 @@ def federation(
     clients = Simulation(data, model, **arguments)
     if not steps:
         return clients
-    work = Work(**experiment.arguments("work"))
-    pretraining = Global(work=replace(work, steps=steps, lr=work.lr if rate is None else rate))
+    work = LocalTraining(**experiment.arguments("local_training"))
+    pretraining = FedAvg(local=replace(work, steps=steps, lr=work.lr if rate is None else rate))
     start = pretraining.fit(clients, seed=seed, monitor=monitor).models[0]
     return Simulation(data, clients.module(start), **arguments)
 
@@ -148,8 +148,8 @@ def method(experiment: Experiment, name: str, truth: Partition | None = None) ->
     told: dict[str, Any] = {"truth": truth} if "truth" in signature(make).parameters else {}
     if takes_k(name) and experiment.clusters.isdigit():
         told["k"] = int(experiment.clusters)
-    work = Work(**experiment.work(name))
-    return make(**told | experiment.arguments(name), work=work)
+    work = LocalTraining(**experiment.work(name))
+    return make(**told | experiment.arguments(name), local=work)
 
 
 def run(
@@ -172,10 +172,10 @@ def run(
     result: Result = learner.fit(clients, seed=seed, monitor=monitor, journal=journal)
     seconds = None if goes_on else perf_counter() - start
     scores = result.scores(clients, split)
-    tuned = None if result.tuned is None else result.scores(clients, split, tuned=True)
+    tuned = None if result.fine_tuned_models is None else result.scores(clients, split, fine_tuned=True)
     for loss in (scores.loss, *([] if tuned is None else [tuned.loss])):
         endless = (~loss.isfinite()).nonzero().flatten().tolist()
         if endless:
-            who = clients.clients[endless[0]]
+            who = clients.client_ids[endless[0]]
             raise diverged(learner.name, f"client {who!r} ({split} loss)", len(endless) - 1)
     return Outcome(experiment.name, name, result, clients, scores, tuned, split, seconds)

@@ -16,7 +16,7 @@ from srfca.errors import InputError, require
 from srfca.experiments.config import SHARED, Experiment
 from srfca.experiments.runner import Outcome, Row
 from srfca.files import replace_file
-from srfca.methods.result import undamaged
+from srfca.methods._common.result import is_intact
 
 RUN, COMMAND = "run.json", "command.json"
 ABOUT = ("settings", "srfca", "run_digest", "figures_digest")
@@ -62,7 +62,7 @@ def read(folder: Path, expected: str) -> Row | None:
     try:
         row: Row = json.loads((folder / RUN).read_bytes())
         _, _, run, figures = [row.pop(name) for name in ABOUT]
-        whole = undamaged(folder)
+        whole = is_intact(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return row if whole and (run, figures) == (expected, _digest(row)) else None

@@ -19,13 +19,13 @@ from types import ModuleType
 from typing import Any
 
 from srfca._version import __version__
+from srfca.engine import Simulation
 from srfca.errors import InputError, require
 from srfca.experiments import runner
 from srfca.experiments.config import Experiment
-from srfca.federation import Simulation
 from srfca.files import replace_file, writable_folder
-from srfca.methods import SRFCA
-from srfca.methods.run import Monitor
+from srfca.methods._common.run import Monitor
+from srfca.methods.sr_fca import SRFCA
 
 FIRST_SEED = 1000
 """The first of the seeds that trials are run with."""
@@ -138,9 +138,9 @@ def _suggested(optuna: ModuleType, before: Sequence[Any], learner: SRFCA) -> Any
         study.add_trials(before)
         trial = study.ask()
     else:
-        as_it_is = {"lr": learner.work.lr, "trim": learner.trim, **_threshold(learner)}
+        as_it_is = {"lr": learner.local.lr, "trim": learner.trim, **_threshold(learner)}
         trial = optuna.trial.FixedTrial(as_it_is)
-    rate = learner.work.lr
+    rate = learner.local.lr
     trial.suggest_float("lr", rate / REACH, rate * REACH, log=True)
     trial.suggest_float("trim", 0.0, max(MOST_TRIM, learner.trim))
     if trial.suggest_categorical("threshold", ["auto", "quantile"]) == "quantile":
