@@ -17,7 +17,7 @@ from logging import WARNING, getLogger
 import torch
 from benchmarks.scale import images
 from flwr.app import Context, Message
-from tests.flower_grid import LocalGrid
+from tests.flower.grid import LocalGrid
 
 from srfca import SRFCA, ClientData, LocalTraining, Method, Result, models
 from srfca.federation import Traffic
@@ -84,7 +84,7 @@ def run(method: Method, data: ClientData) -> NetworkRun:
         return data.select(int(context.node_config["partition-id"]))
 
     grid = CountingGrid(client_app(model=model, data=load_client, device="cpu"), range(len(data)))
-    federation = FlowerFederation(grid, model, clients=len(data))
+    federation = FlowerFederation(grid, model, num_clients=len(data))
     joining = federation.traffic
     result = method.fit(federation, seed=0)
     return NetworkRun(result, joining, federation.traffic, grid.waits)

@@ -9,14 +9,14 @@ the cross loss relative to its value on all samples, and whether SR-FCA finds th
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 import numpy as np
 
 from srfca.distances import ModelSet, cross_loss
 from srfca.experiments import config, runner
-from srfca.federation import Subsample
-from srfca.methods import Run
-from srfca.methods._common.rounds import train_locally
+from srfca.federation import Subsample, Train
+from srfca.random import Key
 
 SIZES = (8, 16, 32, 64, 128, 256)
 
@@ -33,8 +33,10 @@ def main() -> None:
     for seed in range(arguments.seeds):
         federation = runner.federation(experiment, seed, arguments.device)
         method = runner.method(experiment, "sr-fca")
-        run = Run(federation, seed)
-        models = train_locally(run, method.local, run.key("one_shot")).rows
+        clients = range(len(federation.client_ids))
+        starts = federation.initial_model(seed).expand(len(clients), -1)
+        alone = replace(method.local, local_steps=method.local.steps)
+        models = federation.ask(Train(clients, starts, alone, Key(seed, "one_shot"))).values
         complete = ModelSet.of_clients(federation, models)
         expected = cross_loss(complete, complete)
         for size in SIZES:

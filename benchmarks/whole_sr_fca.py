@@ -21,7 +21,7 @@ from srfca import SRFCA, ClientData, InputError, LocalTraining, Partition, Simul
 from srfca.random import Key
 
 SEED = 0
-DIGITS = ", rotated digits in the place of MNIST"
+DIGITS = ", rotated digits instead of MNIST"
 
 
 @dataclass(frozen=True)
