@@ -1,3 +1,5 @@
+"""FL+HC: rounds by hand, distances of updates, and the groups that are found."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -5,42 +7,36 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
-from srfca import ClientData, InputError, Partition, Simulation, Work, data
-from srfca.methods import Global, Hierarchical
-from srfca.methods.hierarchical import update_distances
-from srfca.methods.run import Run
+from srfca import ClientData, FedAvg, InputError, LocalTraining, Partition, Simulation, data
+from srfca.methods import Hierarchical, Run
+from srfca.methods.hierarchical import UpdateMetric, update_distances
 from srfca.models import linear, mlp
 from tests import examples
+from tests.methods.helpers import Array, digits
 
-DIGITS = Work(steps=60, batch_size=10, lr=0.5)
-
-
-def digits(clients: int = 20, rotations: int = 2, **options: Any) -> Simulation:
-    dealt = data.rotated_digits(num_clients=clients, rotations=rotations)
-    return Simulation(dealt, mlp(64, 32, 10), **options)
+DIGITS = LocalTraining(steps=60, batch_size=10, lr=0.5)
 
 
 def test_three_rounds_by_hand() -> None:
-    draws = np.random.default_rng(0)
-    x = draws.normal(size=(4, 20))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 20))
     y = np.array([3.0, -3.0, 3.5, -2.0])[:, None] * x
-    clients = ClientData.from_arrays(
+    made = ClientData.from_arrays(
         [(torch.tensor(a)[:, None], torch.tensor(b)) for a, b in zip(x, y, strict=True)]
     )
-    model = linear(1, bias=False)
     rate = 0.1
-    work = Work(steps=3, local_steps=1, batch_size=None, lr=rate)
-    method = Hierarchical(global_rounds=1, threshold=0.4, metric="l1", weighted=False, work=work)
-    result = method.fit(Simulation(clients, lambda: model().double(), validation=0))
+    local = LocalTraining(steps=3, local_steps=1, batch_size=None, lr=rate)
+    method = Hierarchical(global_rounds=1, threshold=0.4, metric="l1", weighted=False, local=local)
+    model = examples.doubled(linear(1, bias=False))
+    result = method.fit(Simulation(made, model, validation=0))
 
-    def stepped(w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def stepped(w: Array) -> Array:
         return np.asarray(w - rate * (2 * (w[:, None] * x - y) * x).mean(1))
 
     together = stepped(np.zeros(4)).mean()
-    own = stepped(np.full(4, together))
-    means = np.array([own[[0, 2]].mean(), own[[1, 3]].mean()])
+    rows = stepped(np.full(4, together))
+    means = np.array([rows[[0, 2]].mean(), rows[[1, 3]].mean()])
     last = stepped(means[[0, 1, 0, 1]])
     assert result.labels.tolist() == [0, 1, 0, 1]
     assert result.models.flatten().tolist() == pytest.approx(
@@ -48,20 +44,20 @@ def test_three_rounds_by_hand() -> None:
     )
     stage = next(stage for stage in result.history if stage.name == "CLUSTER")
     assert stage.distances is not None
-    np.testing.assert_allclose(stage.distances, np.abs(own[:, None] - own), atol=1e-12)
+    np.testing.assert_allclose(stage.distances, np.abs(rows[:, None] - rows), atol=1e-12)
 
 
 def test_one_cluster_is_fedavg() -> None:
-    clients = Simulation(examples.classification([20] * 6), mlp(6, 5, 3))
-    work = Work(steps=13, local_steps=3, batch_size=None, lr=0.1, schedule="linear")
-    found = Hierarchical(k=1, global_rounds=2, work=work).fit(clients)
-    fedavg = Global(work=work).fit(clients)
-    assert found.budget.local_steps == fedavg.budget.local_steps == 6 * 13
-    torch.testing.assert_close(found.models, fedavg.models)
+    federation = Simulation(examples.classification([20] * 6), mlp(6, 5, 3))
+    local = LocalTraining(steps=13, local_steps=3, batch_size=None, lr=0.1, schedule="linear")
+    result = Hierarchical(k=1, global_rounds=2, local=local).fit(federation)
+    fedavg = FedAvg(local=local).fit(federation)
+    assert result.budget.local_steps == fedavg.budget.local_steps == 6 * 13
+    torch.testing.assert_close(result.models, fedavg.models)
 
 
 @pytest.mark.parametrize("metric", ["l2", "l1", "cosine"])
-def test_distances_of_updates(metric: str) -> None:
+def test_distances_of_updates(metric: UpdateMetric) -> None:
     rows = np.random.default_rng(0).normal(size=(5, 3))
     gaps = rows[:, None] - rows
     norms = np.linalg.norm(rows, axis=1)
@@ -71,8 +67,8 @@ def test_distances_of_updates(metric: str) -> None:
         "cosine": 1 - rows @ rows.T / np.outer(norms, norms),
     }[metric]
     run = Run(Simulation(examples.regression([4] * 5), linear(4)))
-    found = update_distances(run, torch.tensor(rows), metric)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    distances = update_distances(run, torch.tensor(rows), metric)
+    np.testing.assert_allclose(distances, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -80,35 +76,29 @@ def test_distances_of_updates(metric: str) -> None:
     [{}, {"linkage": "ward", "metric": "l2"}, {"linkage": "complete", "metric": "l1"}, {"k": 2}],
 )
 def test_groups_are_found(options: dict[str, Any]) -> None:
-    clients = digits()
-    result = Hierarchical(**options, global_rounds=5, work=DIGITS).fit(clients, seed=0)
-    assert result.partition == clients.data.truth
+    federation = digits(num_clients=20, rotations=2)
+    result = Hierarchical(**options, global_rounds=5, local=DIGITS).fit(federation, seed=0)
+    assert result.partition == federation.data.truth
 
 
-def test_one_group_is_left_whole() -> None:
-    assert Hierarchical(work=DIGITS).fit(digits(rotations=1)).partition.num_clusters == 1
+def test_one_group_is_one_cluster() -> None:
+    result = Hierarchical(local=DIGITS).fit(digits(num_clients=20, rotations=1))
+    assert result.partition.num_clusters == 1
 
 
-def test_a_threshold_is_kept_to() -> None:
-    clients = digits(clients=8)
+def test_a_threshold_is_respected() -> None:
+    federation = digits(num_clients=8, rotations=2)
     for threshold, count in ((0.0, 8), (2.0, 1)):
-        result = Hierarchical(threshold=threshold, work=DIGITS).fit(clients)
+        result = Hierarchical(threshold=threshold, local=DIGITS).fit(federation)
         assert result.partition.num_clusters == count
 
 
-def test_blocks_do_not_matter_and_clustering_asks_everybody() -> None:
-    work = Work(steps=23, local_steps=5, batch_size=10, lr=0.5)
-    method = Hierarchical(global_rounds=2, k=2, participation=0.5, work=work)
+def test_blocks_do_not_matter_and_all_clients_take_part_in_the_clustering() -> None:
+    local = LocalTraining(steps=23, local_steps=5, batch_size=10, lr=0.5)
+    method = Hierarchical(global_rounds=2, k=2, participation=0.5, local=local)
+    made, model = data.rotated_digits(num_clients=8, rotations=2), examples.doubled(mlp(64, 16, 10))
     results = [
-        method.fit(
-            Simulation(
-                data.rotated_digits(num_clients=8, rotations=2),
-                lambda: mlp(64, 16, 10)().double(),
-                block_size=size,
-            ),
-            seed=3,
-        )
-        for size in (None, 3)
+        method.fit(Simulation(made, model, block_size=size), seed=3) for size in (None, 3)
     ]
     assert results[0].partition == results[1].partition == Partition([0, 1] * 4)
     torch.testing.assert_close(results[0].models, results[1].models)
@@ -127,16 +117,16 @@ def test_blocks_do_not_matter_and_clustering_asks_everybody() -> None:
         {"participation": 0.0},
     ],
 )
-def test_bad_parameters_are_named(option: dict[str, Any]) -> None:
+def test_wrong_values_are_named(option: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(option))):
         Hierarchical(**option)
 
 
 def test_more_clusters_than_clients_are_refused_before_training() -> None:
     with pytest.raises(InputError, match="k=5 is more than the 4 clients"):
-        Hierarchical(k=5, work=Work(steps=10)).fit(digits(clients=4))
+        Hierarchical(k=5, local=LocalTraining(steps=10)).fit(digits(num_clients=4))
 
 
-def test_a_round_must_be_left_for_the_clustering() -> None:
+def test_a_round_must_remain_for_the_clustering() -> None:
     with pytest.raises(InputError, match="global_rounds must be less than the 2 rounds"):
-        Hierarchical(global_rounds=2, work=Work(steps=10)).fit(digits(clients=4))
+        Hierarchical(global_rounds=2, local=LocalTraining(steps=10)).fit(digits(num_clients=4))
