@@ -1,21 +1,24 @@
+"""Ditto: by hand, the minimum that it finds, and its paper's claims in a small form."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
-from srfca import ClientData, Global, Local, Result, Simulation, Work
-from srfca.errors import InputError
-from srfca.methods import Ditto
-from srfca.methods.rounds import everybody, participants
+from srfca import ClientData, FedAvg, InputError, Local, LocalTraining, Result, Simulation
+from srfca.methods import Ditto, Run
+from srfca.methods._common.rounds import one_cluster, participants
 from srfca.models import linear
 from srfca.random import Key
+from srfca.testing import ReferenceFederation
 from tests import examples
-from tests.loop_federation import LoopFederation
+from tests.methods.helpers import train
 
-WORK = Work(steps=8, local_steps=2, batch_size=None, lr=0.05)
+LOCAL = LocalTraining(steps=8, local_steps=2, batch_size=None, lr=0.05)
 
 
 def two_clients() -> Simulation:
@@ -29,27 +32,27 @@ def arrays(federation: Simulation, client: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def similar(
-    clients: int = 12, d: int = 10, samples: int = 12, poisoned: int = 0, seed: int = 0
+    num_clients: int = 12, d: int = 10, samples: int = 12, poisoned: int = 0, seed: int = 0
 ) -> ClientData:
-    """Regressions around a common one; the poisoned clients' targets have the wrong sign, tenfold.
+    """Return regressions around a common one; poisoned clients have the wrong sign, tenfold.
 
-    Test data are as in the honest clients.
+    All test data are as in the honest clients.
     """
     rng = np.random.default_rng(seed)
-    centre = rng.normal(size=d)
+    center = rng.normal(size=d)
 
     def draw(n: int, w: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
         x = rng.normal(size=(n, d))
         return x, factor * (x @ w + 0.5 * rng.normal(size=n))
 
-    own = [centre + 0.4 * rng.normal(size=d) for _ in range(clients)]
-    factors = [-10.0 if c < poisoned else 1.0 for c in range(clients)]
-    train = [draw(samples, w, factor) for w, factor in zip(own, factors, strict=True)]
-    return ClientData.from_arrays(train, [draw(200, w, 1.0) for w in own])
+    slopes = [center + 0.4 * rng.normal(size=d) for _ in range(num_clients)]
+    factors = [-10.0 if c < poisoned else 1.0 for c in range(num_clients)]
+    samples_of = [draw(samples, w, factor) for w, factor in zip(slopes, factors, strict=True)]
+    return ClientData.from_arrays(samples_of, [draw(200, w, 1.0) for w in slopes])
 
 
-def loss(result: Result, federation: Simulation, among: slice = slice(None)) -> float:
-    return float(result.scores(federation).loss[among].mean())
+def loss(result: Result, federation: Simulation, clients: slice = slice(None)) -> float:
+    return float(result.scores(federation).loss[clients].mean())
 
 
 def test_by_hand() -> None:
@@ -59,23 +62,23 @@ def test_by_hand() -> None:
     for _ in range(4):
         sent = []
         for c, (x, y) in enumerate(samples):
-            mine = w.copy()
+            row = w.copy()
             for _ in range(2):
-                mine = mine - 0.05 * 2 / len(y) * x.T @ (x @ mine - y)
+                row = row - 0.05 * 2 / len(y) * x.T @ (x @ row - y)
                 slope = 2 / len(y) * x.T @ (x @ v[c] - y) + 0.7 * (v[c] - w)
                 v[c] = v[c] - 0.02 * slope
-            sent.append(mine)
+            sent.append(row)
         w = (6 * sent[0] + 18 * sent[1]) / 24
-    result = Ditto(work=WORK, pull=0.7, personal_lr=0.02).fit(federation)
+    result = Ditto(local=LOCAL, mu=0.7, fine_tune_lr=0.02).fit(federation)
     assert result.labels.tolist() == [0, 0]
     assert not result.clustered
     np.testing.assert_allclose(result.models[0].numpy(), w, rtol=1e-10)
     np.testing.assert_allclose(result.client_models.numpy(), np.stack(v), rtol=1e-10)
 
 
-def test_own_models_end_at_the_minimum_of_the_pulled_loss() -> None:
+def test_individual_models_end_at_the_minimum_of_the_penalized_loss() -> None:
     federation = two_clients()
-    result = Ditto(work=replace(WORK, steps=600, lr=0.1), pull=0.5).fit(federation)
+    result = Ditto(local=replace(LOCAL, steps=600, lr=0.1), mu=0.5).fit(federation)
     w = result.models[0].numpy()
     for c, v in enumerate(result.client_models.numpy()):
         x, y = arrays(federation, c)
@@ -84,83 +87,90 @@ def test_own_models_end_at_the_minimum_of_the_pulled_loss() -> None:
         np.testing.assert_allclose(v, best, atol=1e-6)
 
 
-def test_between_local_and_global_lies_something_better_than_both() -> None:
+def test_it_beats_local_models_and_one_model_on_similar_clients() -> None:
     federation = Simulation(similar(), linear(10, bias=False))
-    work = Work(steps=300, batch_size=None, lr=0.05)
-    ditto = loss(Ditto(work=work, pull=1.0).fit(federation), federation)
-    assert ditto < 0.9 * loss(Local(work=work).fit(federation), federation)
-    assert ditto < 0.9 * loss(Global(work=work).fit(federation), federation)
+    local = LocalTraining(steps=300, batch_size=None, lr=0.05)
+    ditto = loss(Ditto(local=local, mu=1.0).fit(federation), federation)
+    assert ditto < 0.9 * loss(Local(local=local).fit(federation), federation)
+    assert ditto < 0.9 * loss(FedAvg(local=local).fit(federation), federation)
 
 
-def test_poisoned_clients_spoil_w_but_not_the_others_own_models() -> None:
-    """The paper's claim: personal models are robust, more so with a robust aggregate."""
+def test_poisoned_clients_spoil_the_global_model_but_not_individual_models() -> None:
+    """The paper's claim: personal models are robust, more so with a robust aggregation."""
     federation = Simulation(similar(poisoned=3), linear(10, bias=False))
-    work, honest = Work(steps=300, batch_size=None, lr=0.05), slice(3, None)
-    mean = Ditto(work=work, pull=0.3).fit(federation)
-    spoilt = loss(replace(mean, own=None), federation, honest)
-    assert loss(mean, federation, honest) < 0.3 * spoilt
-    for aggregate in ("trimmed_mean", "median"):
-        robust = Ditto(work=work, pull=0.3, aggregate=aggregate, trim=0.3).fit(federation)
-        assert loss(robust, federation, honest) < 0.9 * loss(mean, federation, honest)
-        assert loss(replace(robust, own=None), federation, honest) < 0.1 * spoilt
+    local, honest = LocalTraining(steps=300, batch_size=None, lr=0.05), slice(3, None)
+    mean = Ditto(local=local, mu=0.3).fit(federation)
+    spoiled = loss(replace(mean, individual_models=None), federation, honest)
+    assert loss(mean, federation, honest) < 0.3 * spoiled
+    robust: tuple[Literal["trimmed_mean", "median"], ...] = ("trimmed_mean", "median")
+    for aggregation in robust:
+        result = Ditto(local=local, mu=0.3, aggregation=aggregation, trim=0.3).fit(federation)
+        assert loss(result, federation, honest) < 0.9 * loss(mean, federation, honest)
+        global_model = replace(result, individual_models=None)
+        assert loss(global_model, federation, honest) < 0.1 * spoiled
 
 
-def test_without_pull_it_is_local() -> None:
+def test_mu_of_zero_is_local() -> None:
     federation = two_clients()
-    alone = Local(work=replace(WORK, steps=8)).fit(federation)
-    torch.testing.assert_close(Ditto(work=WORK, pull=0.0).fit(federation).own, alone.models)
+    alone = Local(local=replace(LOCAL, steps=8)).fit(federation)
+    result = Ditto(local=LOCAL, mu=0.0).fit(federation)
+    torch.testing.assert_close(result.individual_models, alone.models)
 
 
-def test_w_is_that_of_fedavg() -> None:
+def test_the_global_model_is_that_of_fedavg() -> None:
     federation = two_clients()
     torch.testing.assert_close(
-        Ditto(work=WORK).fit(federation).models, Global(work=WORK).fit(federation).models
+        Ditto(local=LOCAL).fit(federation).models, FedAvg(local=LOCAL).fit(federation).models
     )
 
 
-def test_a_clients_own_model_begins_with_the_w_that_it_first_receives() -> None:
+def test_an_individual_model_starts_from_the_first_global_model_that_its_client_receives() -> None:
     federation = Simulation(similar(), linear(10, bias=False))
-    twice = Work(steps=4, local_steps=2, batch_size=None, lr=0.05)
-    result = Ditto(work=twice, participation=0.25).fit(federation)
-    who = [
-        participants(federation, everybody(federation), 0.25, Key(0, "ditto", r)) for r in (0, 1)
-    ]
-    first = Ditto(work=replace(twice, steps=2), participation=0.25).fit(federation)
-    never = sorted(set(range(12)) - set(who[0]) - set(who[1]))
+    two_rounds = LocalTraining(steps=4, local_steps=2, batch_size=None, lr=0.05)
+    result = Ditto(local=two_rounds, participation=0.25).fit(federation)
+    everyone = one_cluster(Run(federation))
+    drawn = [set(participants(federation, everyone, 0.25, Key(0, "ditto", r))) for r in (0, 1)]
+    first = Ditto(local=replace(two_rounds, steps=2), participation=0.25).fit(federation)
+    never = sorted(set(range(12)) - drawn[0] - drawn[1])
     assert torch.equal(result.client_models[never], result.models.expand(len(never), -1))
-    only_first = sorted(set(who[0]) - set(who[1]))
+    only_first = sorted(drawn[0] - drawn[1])
     assert torch.equal(result.client_models[only_first], first.client_models[only_first])
-    later = sorted(set(who[1]) - set(who[0]))
-    pulled = replace(twice, prox=0.1)
+    later = sorted(drawn[1] - drawn[0])
+    pulled = replace(two_rounds, mu=0.1)
     start = first.models.expand(len(later), -1)
-    expected = federation.fit(start, later, pulled, Key(0, "ditto personal", 1), anchors=start)
+    expected = train(federation, start, later, pulled, Key(0, "ditto personal", 1), anchors=start)
     assert torch.equal(result.client_models[later], expected)
 
 
-def test_both_trainings_keep_their_optimisers_state() -> None:
+def test_both_trainings_keep_their_optimizer_state() -> None:
     data = examples.regression([6, 18, 11], d=3)
     model = examples.doubled(linear(3))
-    work = Work(steps=9, local_steps=3, batch_size=5, lr=0.02, momentum=0.9, keep_state=True)
-    found = Ditto(work=work).fit(Simulation(data, model), seed=3)
-    expected = Ditto(work=work).fit(LoopFederation(data, model), seed=3)
-    torch.testing.assert_close(found.own, expected.own, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(found.models, expected.models, rtol=1e-9, atol=1e-9)
-    forgetful = Ditto(work=replace(work, keep_state=False)).fit(Simulation(data, model), seed=3)
-    assert not torch.allclose(found.own, forgetful.own)  # type: ignore[arg-type]
+    local = LocalTraining(
+        steps=9, local_steps=3, batch_size=5, lr=0.02, momentum=0.9, keep_state=True
+    )
+    result = Ditto(local=local).fit(Simulation(data, model), seed=3)
+    expected = Ditto(local=local).fit(ReferenceFederation(data, model), seed=3)
+    torch.testing.assert_close(
+        result.individual_models, expected.individual_models, rtol=1e-9, atol=1e-9
+    )
+    torch.testing.assert_close(result.models, expected.models, rtol=1e-9, atol=1e-9)
+    stateless = Ditto(local=replace(local, keep_state=False)).fit(Simulation(data, model), seed=3)
+    assert not torch.allclose(result.client_models, stateless.client_models)
 
 
 def test_the_seed_decides_and_blocks_do_not() -> None:
     data, model = similar(), examples.doubled(linear(10))
-    method = Ditto(work=Work(steps=6, local_steps=2, batch_size=4, lr=0.05), participation=0.5)
-    found = method.fit(Simulation(data, model), seed=5)
+    local = LocalTraining(steps=6, local_steps=2, batch_size=4, lr=0.05)
+    method = Ditto(local=local, participation=0.5)
+    result = method.fit(Simulation(data, model), seed=5)
     again = method.fit(Simulation(data, model, block_size=1), seed=5)
-    torch.testing.assert_close(found.own, again.own)
+    torch.testing.assert_close(result.individual_models, again.individual_models)
     other = method.fit(Simulation(data, model), seed=6)
-    assert not torch.allclose(found.client_models, other.client_models)
+    assert not torch.allclose(result.client_models, other.client_models)
 
 
 def test_it_costs_two_trainings_and_one_model_each_way_a_round() -> None:
-    method = Ditto(work=WORK)
+    method = Ditto(local=LOCAL)
     spent = method.fit(two_clients()).budget
     assert method.trainings == 2
     assert spent.local_steps == 2 * 2 * 8
@@ -170,15 +180,15 @@ def test_it_costs_two_trainings_and_one_model_each_way_a_round() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("pull", -0.1), ("personal_lr", 0.0), ("aggregate", "krum"), ("trim", 0.5),
-        ("participation", 0.0), ("personal_steps", -1),
+        ("mu", -0.1), ("fine_tune_lr", 0.0), ("aggregation", "krum"), ("trim", 0.5),
+        ("participation", 0.0), ("fine_tune_steps", -1),
     ],
 )  # fmt: skip
-def test_bad_parameters_are_named(name: str, value: object) -> None:
+def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
         Ditto(**{name: value})  # type: ignore[arg-type]
 
 
-def test_divergence_is_named() -> None:
-    with pytest.raises(InputError, match="clients' own models diverged for client"):
-        Ditto(work=replace(WORK, steps=400), personal_lr=50.0).fit(two_clients())
+def test_divergence_names_the_client() -> None:
+    with pytest.raises(InputError, match="the individual models diverged for client"):
+        Ditto(local=replace(LOCAL, steps=400), fine_tune_lr=50.0).fit(two_clients())

@@ -28,7 +28,7 @@ from tests.methods.helpers import (
     regressions,
     train,
 )
-from tests.methods.reference import ReferenceFederation
+from srfca.testing import ReferenceFederation
 
 
 @pytest.mark.parametrize("weighted", [True, False])

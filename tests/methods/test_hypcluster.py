@@ -27,7 +27,7 @@ from tests.methods.helpers import (
     regressions,
     training_losses,
 )
-from tests.methods.reference import ReferenceFederation
+from srfca.testing import ReferenceFederation
 
 
 def starts_by_hand(

@@ -35,7 +35,7 @@ from tests.methods.helpers import (
     train,
     training_losses,
 )
-from tests.methods.reference import ReferenceFederation
+from srfca.testing import ReferenceFederation
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))

@@ -22,7 +22,7 @@ from tests.methods.helpers import (
     ifca_by_hand,
     regressions,
 )
-from tests.methods.reference import ReferenceFederation
+from srfca.testing import ReferenceFederation
 
 
 @pytest.mark.parametrize("min_size", [2, 5])

@@ -15,7 +15,7 @@ from srfca.methods._common.rounds import train_locally
 from srfca.methods.sr_fca.thresholds import Fixed
 from srfca.models import linear
 from srfca.random import Key
-from tests.methods.reference import ReferenceFederation
+from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.methods.helpers import scores
 from tests.methods.sr_fca.federations import LOCAL, OPTIONS, regressions
