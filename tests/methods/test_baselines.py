@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from srfca import ClientData, FedAvg, InputError, Local, LocalTraining, Method, Partition, Simulation
+from srfca import (
+    ClientData,
+    FedAvg,
+    InputError,
+    Local,
+    LocalTraining,
+    Method,
+    Partition,
+    Simulation,
+)
 from srfca.methods import FedProx, Oracle, RobustFedAvg
 from srfca.models import linear
 from srfca.random import Key
@@ -69,9 +78,7 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("method", "aggregate", "mu"), BY_HAND)
-def test_one_model_by_hand(
-    method: Method, aggregate: Callable[[Array], Array], mu: float
-) -> None:
+def test_one_model_by_hand(method: Method, aggregate: Callable[[Array], Array], mu: float) -> None:
     federation = regressions()
     result = method.fit(federation)
     assert result.labels.tolist() == [0, 0, 0, 0]
@@ -192,7 +199,7 @@ def test_the_proximal_term_keeps_clients_that_differ_together() -> None:
 )  # fmt: skip
 def test_wrong_values_are_named(method: type[Method], name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        method(**{name: value})
+        method(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", [FedAvg, Local, FedProx, RobustFedAvg])

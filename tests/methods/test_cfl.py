@@ -114,7 +114,9 @@ def test_clients_are_weighted_by_their_samples() -> None:
     made = ClientData.from_arrays([(x[0], x[0][:, 0]), (x[1], -x[1][:, 0])])
     federation = simulation(made, validation=0)
     local = LocalTraining(steps=1, local_steps=1, batch_size=None, lr=0.1)
-    steps = [0.2 * float((inputs**2).mean()) * sign for inputs, sign in zip(x, (1, -1), strict=True)]
+    steps = [
+        0.2 * float((inputs**2).mean()) * sign for inputs, sign in zip(x, (1, -1), strict=True)
+    ]
     for weighted, expected in ((True, 0.8 * steps[0] + 0.2 * steps[1]), (False, sum(steps) / 2)):
         models = CFL(weighted=weighted, warm_up=5, local=local).fit(federation).models
         assert models.item() == pytest.approx(expected)

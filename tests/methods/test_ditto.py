@@ -186,7 +186,7 @@ def test_it_costs_two_trainings_and_one_model_each_way_a_round() -> None:
 )  # fmt: skip
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        Ditto(**{name: value})  # type: ignore[arg-type]
+        Ditto(**{name: value})
 
 
 def test_divergence_names_the_client() -> None:

@@ -67,9 +67,7 @@ def test_a_round_by_hand(weighting: Literal["samples", "responsibilities"]) -> N
     order = [largest[0], 1 - largest[0]]
     np.testing.assert_allclose(result.models.numpy(), expected[order], rtol=1e-12)
     assert result.mixture_weights is not None
-    np.testing.assert_allclose(
-        result.mixture_weights.numpy(), np.stack(last)[:, order], rtol=1e-12
-    )
+    np.testing.assert_allclose(result.mixture_weights.numpy(), np.stack(last)[:, order], rtol=1e-12)
     assert result.partition == Partition(largest)
 
 
@@ -111,9 +109,7 @@ def test_one_component_is_fedavg() -> None:
     result = FedEM(k=1, start="random", weighting="samples", local=local).fit(federation)
     run = Run(federation, 0)
     start = random_models(run, 1, "start")
-    expected = federated_training(
-        run, "X", start, one_cluster(run), local, Mean(), purpose="fedem"
-    )
+    expected = federated_training(run, "X", start, one_cluster(run), local, Mean(), purpose="fedem")
     torch.testing.assert_close(result.models, expected)
 
 
@@ -204,7 +200,7 @@ def test_a_component_without_weight_keeps_its_model() -> None:
 )
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        FedEM(**{name: value})  # type: ignore[arg-type]
+        FedEM(**{name: value})
 
 
 def test_starts_that_cannot_work_are_refused() -> None:

@@ -160,7 +160,7 @@ def test_pretraining_is_counted() -> None:
 )  # fmt: skip
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{name} must"):
-        FedGroup(**{name: value})  # type: ignore[arg-type]
+        FedGroup(**{name: value})
 
 
 def test_more_groups_than_clients_are_refused() -> None:

@@ -194,7 +194,7 @@ def test_the_budget() -> None:
 )  # fmt: skip
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        FedSoft(**{name: value})  # type: ignore[arg-type]
+        FedSoft(**{name: value})
 
 
 def test_starts_that_cannot_work_are_refused() -> None:

@@ -16,6 +16,7 @@ from srfca.methods import FeSEM
 from srfca.methods.fesem import k_means, nearest_centers
 from srfca.models import mlp
 from srfca.random import Key
+from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.methods.helpers import (
     DIGITS,
@@ -28,7 +29,6 @@ from tests.methods.helpers import (
     regressions,
     train,
 )
-from srfca.testing import ReferenceFederation
 
 
 @pytest.mark.parametrize("weighted", [True, False])

@@ -97,9 +97,7 @@ def test_blocks_do_not_matter_and_all_clients_take_part_in_the_clustering() -> N
     local = LocalTraining(steps=23, local_steps=5, batch_size=10, lr=0.5)
     method = Hierarchical(global_rounds=2, k=2, participation=0.5, local=local)
     made, model = data.rotated_digits(num_clients=8, rotations=2), examples.doubled(mlp(64, 16, 10))
-    results = [
-        method.fit(Simulation(made, model, block_size=size), seed=3) for size in (None, 3)
-    ]
+    results = [method.fit(Simulation(made, model, block_size=size), seed=3) for size in (None, 3)]
     assert results[0].partition == results[1].partition == Partition([0, 1] * 4)
     torch.testing.assert_close(results[0].models, results[1].models)
     assert results[0].budget.local_steps == 4 * 10 + 8 * 5 + 4 * 8

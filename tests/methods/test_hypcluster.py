@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from srfca import ClientData, FedAvg, InputError, LocalTraining, Partition, Simulation
 from srfca.methods import IFCA, HypCluster
 from srfca.models import linear, mlp
+from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.methods.helpers import (
     DIGITS,
@@ -27,7 +28,6 @@ from tests.methods.helpers import (
     regressions,
     training_losses,
 )
-from srfca.testing import ReferenceFederation
 
 
 def starts_by_hand(
@@ -131,7 +131,7 @@ def test_same_seed_same_result_as_the_reference(options: dict[str, Any]) -> None
 )  # fmt: skip
 def test_wrong_values_are_refused_at_once(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        HypCluster(**{name: value})  # type: ignore[arg-type]
+        HypCluster(**{name: value})
 
 
 def test_more_clusters_than_clients_are_refused() -> None:

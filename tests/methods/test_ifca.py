@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from srfca.methods._common.rounds import Exchange
 from srfca.methods.ifca import num_moved, shared_coordinates
 from srfca.models import linear, mlp
 from srfca.random import Key
+from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.methods.helpers import (
     DIGITS,
@@ -35,23 +36,18 @@ from tests.methods.helpers import (
     train,
     training_losses,
 )
-from srfca.testing import ReferenceFederation
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 @settings(max_examples=20)
-def test_rounds_are_those_of_a_plain_loop(
-    seed: int, k: int, rounds: int, local_steps: int
-) -> None:
+def test_rounds_are_those_of_a_plain_loop(seed: int, k: int, rounds: int, local_steps: int) -> None:
     federation = regressions(validation=0)
     start = 3 * torch.randn(k, 5, generator=torch.Generator().manual_seed(seed)).double()
     local = LocalTraining(
         steps=rounds * local_steps, local_steps=local_steps, batch_size=None, lr=0.05
     )
     result = IFCA(k=k, start=start, local=local).fit(federation)
-    models, labels = ifca_by_hand(
-        arrays(federation.data), start.numpy(), rounds, local_steps, 0.05
-    )
+    models, labels = ifca_by_hand(arrays(federation.data), start.numpy(), rounds, local_steps, 0.05)
     assert result.partition == Partition(labels)
     used = list(dict.fromkeys(labels))
     np.testing.assert_allclose(result.models.numpy(), models[used], rtol=1e-9, atol=1e-9)
@@ -193,12 +189,12 @@ class Scripted(Middleware):
 
     def ask(self, request: Request[T]) -> Replies[T]:
         if isinstance(request, Train):
-            values = request.starts.clone()
+            values: Any = request.starts.clone()
         else:
             assert isinstance(request, Losses)
             means = torch.tensor(self.means)[request.models[:, 0].round().long()]
             values = means.expand(len(request.clients), -1).clone()
-        return Replies(request.clients, cast(T, values))
+        return Replies(request.clients, values)
 
 
 def test_a_model_without_a_loss_wins_no_restart() -> None:
@@ -332,7 +328,7 @@ def test_same_seed_same_result_as_the_reference(name: str) -> None:
 )  # fmt: skip
 def test_wrong_values_are_refused_at_once(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        IFCA(**{name: value})  # type: ignore[arg-type]
+        IFCA(**{name: value})
 
 
 def test_values_that_do_not_fit_the_federation_are_refused() -> None:

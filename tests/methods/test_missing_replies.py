@@ -58,8 +58,8 @@ def dropping(
 
 def drops(requests: int, clients: int) -> st.SearchStrategy[dict[int, list[int]]]:
     """Draw the clients that do not reply, by the number of the request."""
-    some = st.lists(st.integers(0, M - 1), max_size=clients)
-    return st.dictionaries(st.integers(0, requests), some, max_size=5)
+    missing = st.lists(st.integers(0, M - 1), max_size=clients)
+    return st.dictionaries(st.integers(0, requests), missing, max_size=5)
 
 
 @settings(max_examples=25)
@@ -133,7 +133,7 @@ def test_other_methods_end_whatever_is_missing(name: str, drops: dict[int, list[
 def test_a_mean_is_over_the_clients_that_replied(method: Method, mu: float, lost: set[int]) -> None:
     """One round with one component, or one center, is a round of FedAvg."""
     local = LocalTraining(steps=2, local_steps=2, batch_size=None, lr=0.05)
-    result = replace(method, local=local).fit(dropping({number: lost for number in ALWAYS}))
+    result = replace(method, local=local).fit(dropping(dict.fromkeys(ALWAYS, lost)))
     complete = dropping({})
     starts = random_models(Run(complete, 0), 1, "start").repeat(M, 1)
     rows = train(complete, starts, range(M), replace(local, mu=mu), KEY)
@@ -228,7 +228,7 @@ def test_divergence_after_a_missing_reply_is_an_error() -> None:
     with pytest.raises(InputError, match="federated training diverged for cluster 0"):
         FedAvg(local=LOCAL).fit(Diverge(dropping({0: [3]}), client=3, round=2))
     personal = Diverge(dropping({0: [3], 1: [3]}), 3, round=2, purpose="ditto personal")
-    with pytest.raises(InputError, match="training of the individual models diverged for .*'3'"):
+    with pytest.raises(InputError, match=r"training of the individual models diverged for .*'3'"):
         Ditto(local=LOCAL).fit(personal)
     with pytest.raises(InputError, match="training diverged for client '3'"):
         MOCHA(local=LOCAL).fit(Diverge(dropping({0: [3]}), client=3, round=2))

@@ -194,7 +194,7 @@ def test_one_model_each_way_a_round(model: Callable[[], nn.Module]) -> None:
 )
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        MOCHA(**{name: value})  # type: ignore[arg-type]
+        MOCHA(**{name: value})
 
 
 def test_divergence_names_the_client() -> None:

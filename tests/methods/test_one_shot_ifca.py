@@ -12,6 +12,7 @@ import torch
 from srfca import InputError, LocalTraining, Partition, Simulation
 from srfca.methods import OneShotIFCA
 from srfca.models import linear
+from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.methods.helpers import (
     DIGITS,
@@ -22,7 +23,6 @@ from tests.methods.helpers import (
     ifca_by_hand,
     regressions,
 )
-from srfca.testing import ReferenceFederation
 
 
 @pytest.mark.parametrize("min_size", [2, 5])
@@ -102,7 +102,7 @@ def test_same_seed_same_result_as_the_reference(options: dict[str, Any]) -> None
 )  # fmt: skip
 def test_wrong_values_are_refused_at_once(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        OneShotIFCA(**{name: value})  # type: ignore[arg-type]
+        OneShotIFCA(**{name: value})
 
 
 def test_too_few_clients_or_data_are_refused() -> None:

@@ -115,7 +115,7 @@ def test_thresholds_are_degrees() -> None:
     assert result.partition == federation.data.truth
     oracle = Oracle(truth=federation.data.truth, local=LOCAL).fit(federation)
     assert torch.equal(result.models, oracle.models)
-    np.testing.assert_allclose(result.history[0].distances[0, 1], 30, atol=1e-4)  # type: ignore[index]
+    np.testing.assert_allclose(result.history[0].distances[0, 1], 30, atol=1e-4)
 
 
 def test_auto_finds_the_planes() -> None:

@@ -188,11 +188,9 @@ def test_a_client_in_no_cluster_has_a_model_of_nan() -> None:
 def test_loss_limits_are_of_the_clients_that_replied() -> None:
     simulation = Simulation(examples.regression([20] * 8, clusters=2), linear(4))
     models = torch.zeros(2, 5)
-    limits = loss_limits(
-        DropByNumber(simulation, {0: [0, 2, 4, 6]}), models, Partition([0, 1] * 4)
-    )
+    limits = loss_limits(DropByNumber(simulation, {0: [0, 2, 4, 6]}), models, Partition([0, 1] * 4))
     assert limits is not None
     assert limits[0] == torch.inf
-    known = losses(simulation, models, [1, 3, 5, 7], "validation")[:, 1].double().numpy()
-    deviation = student.ppf(norm.cdf(4.0), 3) * known.std(ddof=1) * np.sqrt(1 + 1 / 4)
-    assert np.isclose(float(limits[1]), known.mean() + deviation)
+    of_replied = losses(simulation, models, [1, 3, 5, 7], "validation")[:, 1].double().numpy()
+    deviation = student.ppf(norm.cdf(4.0), 3) * of_replied.std(ddof=1) * np.sqrt(1 + 1 / 4)
+    assert np.isclose(float(limits[1]), of_replied.mean() + deviation)

@@ -38,7 +38,7 @@ def test_random_models_differ_and_follow_the_seed() -> None:
 
 def test_equal_random_models_are_refused() -> None:
     federation = Simulation(examples.classification([9] * 4), mlp(6, 5, 3)())
-    with pytest.raises(InputError, match="gives 2 equal models here.*use start='clients'"):
+    with pytest.raises(InputError, match=r"gives 2 equal models here.*use start='clients'"):
         random_models(Run(federation), 2, "start")
     assert random_models(Run(federation), 1, "start").shape[0] == 1
 

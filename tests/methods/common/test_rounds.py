@@ -83,9 +83,7 @@ def test_shared_coordinates_are_of_all_clients_that_replied() -> None:
     models, labels = torch.arange(10.0).view(2, 5), np.array([0, 0, 1, 1, 1, 1, 1, 1])
     rows = train(dropping({}), models[labels], range(M), LOCAL, KEY)
     shared = Coordinates(((0, 2),))
-    request = Round(
-        np.arange(M), models, labels, LOCAL, KEY, Mean(weighted=False), shared=shared
-    )
+    request = Round(np.arange(M), models, labels, LOCAL, KEY, Mean(weighted=False), shared=shared)
     result = ask(dropping({0: [0, 1, 3]}), request).values
     expected = rows[[2, 4, 5, 6, 7]].mean(0)
     assert torch.equal(result[:, :2], expected[:2].expand(2, -1))
@@ -105,9 +103,7 @@ def test_federated_training_is_its_rounds() -> None:
         rows = train(federation, expected.expand(M, -1), range(M), LOCAL, Key(0, "x", number))
         expected = 0.5 * Mean()(rows, federation.sizes).unsqueeze(0)
     assert torch.equal(models, expected)
-    first = federated_training(
-        run, "X", w0, partition, LOCAL, Mean(), purpose="x", rounds=range(2)
-    )
+    first = federated_training(run, "X", w0, partition, LOCAL, Mean(), purpose="x", rounds=range(2))
     parts = federated_training(
         run, "X", first, partition, LOCAL, Mean(), purpose="x", rounds=range(2, 4)
     )
@@ -140,7 +136,7 @@ def test_the_best_model_is_of_the_clients_that_replied() -> None:
     models = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
     clients, best = best_models(Run(dropping({0: [4]})), models, np.array([1, 4, 6]))
     assert clients.tolist() == [1, 6]
-    values = dropping({}).ask(Losses([1, 6], models)).values
+    values = dropping({}).ask(Losses(np.array([1, 6]), models)).values
     assert best.tolist() == values.argmin(1).tolist()
 
 

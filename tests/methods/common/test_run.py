@@ -50,9 +50,9 @@ def test_each_stage_has_the_budget_since_the_last() -> None:
     run.record("SECOND", everyone, rows, notes={"reason": "test"})
     first, second = run.history
     assert first.budget.local_steps == 8
-    assert second.budget == Budget(
-        models_down=6, bytes_down=6 * 5 * 4, evaluations=8
-    ), "a client has the model that it trained"
+    assert second.budget == Budget(models_down=6, bytes_down=6 * 5 * 4, evaluations=8), (
+        "a client has the model that it trained"
+    )
     assert first.budget + second.budget == run.federation.spent
     assert second.notes == {"reason": "test"}
     assert first.loss == pytest.approx(float(scores(federation, rows, "validation").loss.mean()))
@@ -81,8 +81,8 @@ def test_predictors_are_of_all_clients_of_the_clustered_or_of_those_named() -> N
     run.record("CLUSTERED", partition, rows[[0, 2, 3]])
     run.record("NAMED", partition, rows[[1]], clients=np.array([1]))
     run.record("KNOWN", partition, ClientScores(torch.tensor([1.0, 3.0]), None, torch.ones(2)))
-    expected = [losses.mean(), losses[[0, 2, 3]].mean(), losses[1], 2.0]
-    assert [stage.loss for stage in run.history] == pytest.approx([float(x) for x in expected])
+    expected = [float(part.mean()) for part in (losses, losses[[0, 2, 3]], losses[1])]
+    assert [stage.loss for stage in run.history] == pytest.approx([*expected, 2.0])
 
 
 def test_missing_replies_are_noted_with_their_stage() -> None:
