@@ -144,13 +144,15 @@ class Evaluation:
         return _scores(sums, samples, clients)
 
     def padded(
-        self, samples: Samples, clients: Tensor, whole: bool = False
+        self, samples: Samples, clients: Tensor, in_one_pass: bool = False
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield inputs and targets ``[c, n, ...]`` of some clients, and which of them are real."""
         sizes, offsets = samples.sizes[clients], samples.offsets[clients]
+        if not len(clients):
+            return
         positions = torch.arange(int(sizes.max()), device=self._device)
         per_pass = self._samples_per_pass(len(clients))
-        for position in [positions] if whole else positions.split(per_pass):
+        for position in [positions] if in_one_pass else positions.split(per_pass):
             inside = position < sizes.unsqueeze(-1)
             index = torch.minimum(position, sizes.unsqueeze(-1) - 1) + offsets.unsqueeze(-1)
             yield samples.x[index], samples.y[index], inside.to(self._network.layout.dtype)

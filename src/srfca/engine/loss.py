@@ -14,7 +14,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross entropy of logits ``[n, classes, ...]`` and classes ``[n, ...]``: ``[n]``."""
+    """Return the cross entropy ``[n]`` of logits ``[n, classes, ...]`` and classes ``[n, ...]``."""
     losses = functional.cross_entropy(outputs, targets, reduction="none")
     return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 

@@ -44,9 +44,13 @@ class Block:
     seed: int | None
 
     def phase(self, span: range, first: bool) -> Block:
-        """Return the block for some consecutive steps; after the first, it starts from its rows."""
+        """Return the block for some consecutive steps; after the first, it starts from its rows.
+
+        The module's own random numbers differ from phase to phase.
+        """
         starts = self.starts if first else self.rows
-        return replace(self, starts=starts, plan=self.plan.steps(span))
+        seed = None if self.seed is None else self.seed ^ span.start
+        return replace(self, starts=starts, plan=self.plan.steps(span), seed=seed)
 
 
 class BlockBuffers:

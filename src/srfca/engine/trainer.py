@@ -113,7 +113,7 @@ class Trainer:
             [client for client, _ in task.entries], dtype=torch.int64, device=self._device
         )
         local, key = task.local, task.key
-        states = self._states_of((key.seed, key.purpose), first=key.round == 0)
+        states = self._states_of((key.seed, key.purpose), key.round == 0, local.keep_state)
         sizes = self._sizes[clients]
         batch_sizes = sizes if local.batch_size is None else sizes.clamp(max=local.batch_size)
         rows = self._empty(task.starts)
@@ -215,8 +215,8 @@ class Trainer:
         entries = chunk.entries[part]
         seed = None
         if self._traits.random:
-            own = streams(chunk.key, self._words[[client for client, _ in entries]])
-            seed = int(own[0])
+            draws = streams(chunk.key, self._words[[client for client, _ in entries]])
+            seed = int(draws[0])
         before = [states[entry] for entry in entries if entry in states]
         return Block(
             starts=chunk.starts[part],
@@ -244,9 +244,13 @@ class Trainer:
         ends = [count * block // blocks for block in range(blocks + 1)]
         return [slice(*pair) for pair in pairwise(ends)]
 
-    def _states_of(self, training: tuple[int, str], first: bool) -> dict[Entry, OptimizerState]:
+    def _states_of(
+        self, training: tuple[int, str], first: bool, keep: bool
+    ) -> dict[Entry, OptimizerState]:
         """Return the optimizer states of a training; those of the last two trainings are kept."""
         states = self.optimizer_states.pop(training, {})
+        if not keep:
+            return {}
         self.optimizer_states[training] = {} if first else states
         for oldest in list(self.optimizer_states)[:-2]:
             del self.optimizer_states[oldest]

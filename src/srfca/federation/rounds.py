@@ -25,6 +25,7 @@ def ask(federation: Federation, request: Request[T]) -> Replies[T]:
 
 def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tensor]:
     """Answer a round by ``Train`` (or ``Gradients``) requests to the same federation."""
+    requested = request.clients
     order = np.argsort(request.labels, kind="stable")  # makes each cluster's rows contiguous
     request = request.select(order)
     models, labels = request.models, request.labels
@@ -44,7 +45,7 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
         )
         mask = request.shared.mask(models.shape[1], models.device)
         aggregated = torch.where(mask, common, aggregated)
-    return replace(replies, values=aggregated)
+    return replace(replies, requested=requested, values=aggregated)
 
 
 def _exchange(federation: Federation, request: Round, starts: Tensor) -> Replies[Tensor]:

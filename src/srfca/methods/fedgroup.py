@@ -50,8 +50,8 @@ class FedGroup(Method):
     key: ClassVar[str] = "fedgroup"
     name: ClassVar[str] = "FedGroup"
     paper: ClassVar[str] = (
-        "Duan, Liu, Ji, Liu, Liang, Chen, Tan: FedGroup: Efficient Clustered Federated Learning via "
-        "Decomposed Data-Driven Measure, 2020 (as FlexCFL in IEEE TPDS 2021)."
+        "Duan, Liu, Ji, Liu, Liang, Chen, Tan: FedGroup: Efficient Clustered Federated Learning "
+        "via Decomposed Data-Driven Measure, 2020 (as FlexCFL in IEEE TPDS 2021)."
     )
     needs_k: ClassVar[bool] = True
 
@@ -167,9 +167,9 @@ def nearest_direction(updates: Tensor, directions: Tensor) -> NDArray[np.int64]:
     return np.asarray(cosines(updates, directions).argmax(1).cpu().numpy())
 
 
-def cosines(rows: Tensor, others: Tensor) -> Tensor:
+def cosines(rows: Tensor, directions: Tensor) -> Tensor:
     """Return cosines ``[n, k]`` of rows ``[n, P]`` and ``[k, P]``; 0 if one is zero."""
-    return normalize(rows) @ normalize(others).T
+    return normalize(rows) @ normalize(directions).T
 
 
 def normalize(rows: Tensor) -> Tensor:

@@ -46,8 +46,8 @@ class FeSEM(Method):
     key: ClassVar[str] = "fesem"
     name: ClassVar[str] = "FeSEM"
     paper: ClassVar[str] = (
-        "Long, Xie, Shen, Zhou, Wang, Jiang: Multi-Center Federated Learning: Clients Clustering for "
-        "Better Personalization. World Wide Web 26, 2023."
+        "Long, Xie, Shen, Zhou, Wang, Jiang: Multi-Center Federated Learning: Clients Clustering "
+        "for Better Personalization. World Wide Web 26, 2023."
     )
     needs_k: ClassVar[bool] = True
 

@@ -50,7 +50,7 @@ class Network:
         _drop_idle_counters(module)
 
     def copy(self) -> Network:
-        """Return a copy for another thread, since calls change modules; frozen tensors are shared."""
+        """Return a copy for another thread: calls change modules. Frozen tensors are shared."""
         shared = {id(tensor): tensor for tensor in frozen_tensors(self.module).values()}
         return type(self)(deepcopy(self.module, shared), self.loss, self.precision)
 
@@ -59,7 +59,7 @@ class Network:
         return _over_models(self._call, state, x)
 
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Return the training losses ``[c, b]`` of c models, each on its samples ``[c, b, ...]``."""
+        """Return the training losses ``[c, b]`` of c models, each on its samples."""
         return _over_models(self._training_losses, state, x, y)
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def _drop_idle_counters(module: nn.Module) -> None:
 
 @contextmanager
 def counters_restored(module: nn.Module) -> Iterator[None]:
-    """Undo what training writes to integer buffers, such as BatchNorm's counters: no part of a row."""
+    """Undo what training writes to integer buffers, which are in no row: BatchNorm's counters."""
     counters = [b for b in module.buffers() if not b.is_floating_point()]
     before = [b.clone() for b in counters]
     try:

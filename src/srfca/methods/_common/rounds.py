@@ -14,6 +14,7 @@ from torch import Tensor
 from srfca.aggregation.rules import Aggregation
 from srfca.clustering.partition import Partition
 from srfca.errors import require
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, Replies
@@ -201,6 +202,22 @@ def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
 def trained_part(run: Run, rows: Tensor) -> Tensor:
     """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's."""
     return torch.cat([rows[:, layer] for layer in run.layers.values()], dim=1)
+
+
+def split_layers(run: Run, head_layers: int) -> tuple[Coordinates, Coordinates]:
+    """Return the coordinates of the body, buffers included, and of the head: the last layers.
+
+    Raises:
+        InputError: If no layer remains for the body.
+    """
+    layers = list(run.layers)
+    require(
+        1 <= head_layers < len(layers),
+        f"head_layers must be from 1 to {len(layers) - 1} for a model of {len(layers)} layers, "
+        f"not {head_layers}",
+    )
+    head = Coordinates.of_layers(run.layers, layers[-head_layers:])
+    return head.complement(len(run.initial_model())), head
 
 
 def require_clients(num_clients: int, k: int | None) -> None:

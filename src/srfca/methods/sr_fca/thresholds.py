@@ -84,8 +84,8 @@ class Auto(ThresholdRule):
         """Split a single cluster whose clients vary without a gap, at the median of profiles.
 
         REFINE trains a model for each part, and MERGE joins parts that held-out data do not tell
-        apart; the joined cluster needs another REFINE. Parts of less than a tenth of the clients are
-        left unclustered, and placed by RECLUSTER.
+        apart; the joined cluster needs another REFINE. Parts of less than a tenth of the clients
+        are unclustered, and placed by RECLUSTER.
         """
         single = choice.threshold is None and partition.num_clusters == 1
         if not single or choice.profile is None or distances is None:
