@@ -1,4 +1,4 @@
-"""The paper's networks in a simulation, compared with a plain loop over the clients."""
+"""The paper's networks in a simulation, compared with the reference."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from srfca import InputError, Simulation
 from srfca.data import ClientData
-from srfca.errors import InputError
-from srfca.federation import Simulation, Work
-from srfca.models import CNN, LSTM, ResNet9, mlp
+from srfca.federation import LocalTraining
+from srfca.models import CNN, LSTM, ResNet9
 from srfca.random import Key
+from srfca.testing import ReferenceFederation
 from tests import examples
-from tests.loop_federation import LoopFederation
+from tests.asking import gradients, losses, scores, train
+from tests.engine.cases import assert_same
 
 UNEQUAL = [7, 14, 9, 9]
 CASES: dict[str, tuple[ClientData, Callable[[], nn.Module]]] = {
@@ -27,74 +29,70 @@ CASES: dict[str, tuple[ClientData, Callable[[], nn.Module]]] = {
     ),
     "lstm": (examples.characters(UNEQUAL), LSTM(symbols=7, embedding=3, hidden=4)),
 }  # fmt: skip
-WORKS = {
-    "momentum": Work(steps=5, local_steps=3, batch_size=6, lr=0.05, momentum=0.9, keep_state=True),
-    "adam": Work(steps=3, local_steps=3, batch_size=None, optimizer="adam", lr=0.01, clip=0.5),
+TRAININGS = {
+    "momentum": LocalTraining(
+        steps=5, local_steps=3, batch_size=6, lr=0.05, momentum=0.9, keep_state=True
+    ),
+    "adam": LocalTraining(
+        steps=3, local_steps=3, batch_size=None, optimizer="adam", lr=0.01, clip=0.5
+    ),
 }
 
 
-def pair(case: str, block_size: int | None = None) -> tuple[Simulation, LoopFederation]:
+def pair(case: str, block_size: int | None = None) -> tuple[Simulation, ReferenceFederation]:
     data, model = CASES[case]
     double = examples.doubled(model)
-    return Simulation(data, double, block_size=block_size), LoopFederation(data, double)
-
-
-def assert_close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+    return Simulation(data, double, block_size=block_size), ReferenceFederation(data, double)
 
 
 @pytest.mark.parametrize("block_size", [None, 1, 3])
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("training", TRAININGS)
 @pytest.mark.parametrize("case", CASES)
-def test_fit_agrees_with_the_loop(case: str, work: str, block_size: int | None) -> None:
-    simulation, loop = pair(case, block_size)
-    rows, clients = loop.initial(0).repeat(4, 1), [2, 0, 1, 3]
-    for round in range(WORKS[work].rounds):
+def test_training_agrees_with_the_reference(
+    case: str, training: str, block_size: int | None
+) -> None:
+    simulation, reference = pair(case, block_size)
+    rows, clients = reference.initial_model(0).repeat(4, 1), [2, 0, 1, 3]
+    local = TRAININGS[training]
+    for round in range(local.rounds):
         key = Key(3, "models", round)
-        expected = loop.fit(rows, clients, WORKS[work], key)
-        assert_close(simulation.fit(rows, clients, WORKS[work], key), expected)
+        expected = train(reference, clients, rows, local, key)
+        assert_same(train(simulation, clients, rows, local, key), expected)
         assert not torch.equal(expected, rows)
         rows = expected
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_losses_and_scores_agree_with_the_loop(case: str) -> None:
-    simulation, loop = pair(case)
-    rows = torch.stack([loop.initial(seed) for seed in range(3)])
-    assert_close(simulation.losses(rows, range(4)), loop.losses(rows, range(4)))
-    actual, expected = (f.scores(rows, [3, 0, 1]) for f in (simulation, loop))
-    assert_close(actual.loss, expected.loss)
+def test_losses_and_scores_agree_with_the_reference(case: str) -> None:
+    simulation, reference = pair(case)
+    rows = torch.stack([reference.initial_model(seed) for seed in range(3)])
+    assert_same(*(losses(f, range(4), rows) for f in (simulation, reference)))
+    actual, expected = (scores(f, [3, 0, 1], rows) for f in (simulation, reference))
+    assert_same(actual.loss, expected.loss)
     assert actual.accuracy is not None
     assert expected.accuracy is not None
-    assert_close(actual.accuracy, expected.accuracy)
+    assert_same(actual.accuracy, expected.accuracy)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "resnet9, batch"])
-def test_gradients_agree_with_the_loop(case: str) -> None:
-    simulation, loop = pair(case)
-    rows = torch.stack([loop.initial(seed) for seed in range(4)])
-    assert_close(simulation.gradients(rows, range(4)), loop.gradients(rows, range(4)))
+def test_gradients_agree_with_the_reference(case: str) -> None:
+    simulation, reference = pair(case)
+    rows = torch.stack([reference.initial_model(seed) for seed in range(4)])
+    assert_same(*(gradients(f, range(4), rows) for f in (simulation, reference)))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_seed_determines_the_initial_model(case: str) -> None:
     simulation = pair(case)[0]
-    assert torch.equal(simulation.initial(1), simulation.initial(1))
-    assert not torch.equal(simulation.initial(1), simulation.initial(2))
+    assert torch.equal(simulation.initial_model(1), simulation.initial_model(1))
+    assert not torch.equal(simulation.initial_model(1), simulation.initial_model(2))
 
 
-def test_which_models_train_in_blocks() -> None:
+def test_which_networks_train_in_blocks() -> None:
     traits = {case: pair(case)[0].traits for case in CASES}
     assert [case for case in CASES if not traits[case].batchable] == ["lstm"]
     assert not any(traits[case].together for case in CASES)
     assert [case for case in CASES if traits[case].mixes_samples] == ["resnet9, batch"]
-
-
-def test_a_block_shrinks_with_the_batch() -> None:
-    """On a CPU activations should fit into the cache; convolutional networks train one by one."""
-    small = Simulation(examples.classification([3, 3]), mlp(6, 500, 3), device="cpu")
-    assert small._training.block(10**6, batch=6) > small._training.block(10**6, batch=600) >= 1
-    assert pair("cnn")[0]._training.block(100, batch=20) == 1
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,7 @@ def test_a_block_shrinks_with_the_batch() -> None:
         ((5,), LSTM(hidden=4)),
     ],
 )
-def test_samples_of_another_shape_are_refused(
+def test_samples_of_another_shape_are_rejected(
     shape: tuple[int, ...], model: Callable[[], nn.Module]
 ) -> None:
     with pytest.raises(InputError, match="does not take samples of shape"):

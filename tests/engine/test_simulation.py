@@ -156,8 +156,8 @@ def test_wrong_requests_are_named() -> None:
     w0, key = simulation.initial_model(0).unsqueeze(0), Key(0, "x")
     with pytest.raises(InputError, match="rows of shape"):
         train(simulation, [0], torch.zeros(1, 3), LocalTraining(), key)
+    corrections = Descent(corrections=torch.zeros(1, 3))
     with pytest.raises(InputError, match="rows of shape"):
-        corrections = Descent(corrections=torch.zeros(1, 3))
         train(simulation, [0], w0, LocalTraining(), key, corrections)
     with pytest.raises(InputError, match="numbered 0 to 1"):
         losses(simulation, [2], w0)
@@ -167,12 +167,11 @@ def test_wrong_requests_are_named() -> None:
         shares(simulation, [0], Mixture(w0[:, 1:], torch.ones(1, 1)))
     with pytest.raises(InputError, match="personal coordinates end at 22, but rows have 21"):
         train(simulation, [0], w0, LocalTraining(), key, personal=Coordinates(((20, 22),)))
+    too_long, whole_row = (Descent(phases=(Phase(Coordinates(((0, n),))),)) for n in (22, 21))
     with pytest.raises(InputError, match="coordinates of a phase end at 22, but rows have 21"):
-        phases = Descent(phases=(Phase(Coordinates(((20, 22),))),))
-        train(simulation, [0], w0, LocalTraining(), key, phases)
+        train(simulation, [0], w0, LocalTraining(), key, too_long)
     with pytest.raises(InputError, match="keep_state and phases"):
-        phases = Descent(phases=(Phase(Coordinates(((0, 21),))),))
-        train(simulation, [0], w0, LocalTraining(keep_state=True), key, phases)
+        train(simulation, [0], w0, LocalTraining(keep_state=True), key, whole_row)
     with pytest.raises(InputError, match="a simulation does not answer 'round'"):
         simulation.ask(Round(positions([0]), w0, positions([0]), LocalTraining(), key))
     bare = Simulation(ClientData.from_arrays([data.train.of(0)]), mlp(6, 3))

@@ -20,7 +20,7 @@ def test_values_that_are_not_allowed(field: str, value: object) -> None:
 
 
 def test_momentum_is_for_sgd() -> None:
-    with pytest.raises(InputError, match="momentum=0.5 is for sgd, but the optimizer is adam"):
+    with pytest.raises(InputError, match=r"momentum=0\.5 is for sgd, but the optimizer is adam"):
         LocalTraining(optimizer="adam", momentum=0.5)
 
 
