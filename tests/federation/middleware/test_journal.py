@@ -1,4 +1,4 @@
-"""A run that was killed goes on where it was, and ends with the same bits."""
+"""A run that was killed resumes where it stopped, and ends with the same bits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from srfca import SRFCA, InputError, Simulation, Work
-from srfca.federation.base import Absence, Wire
-from srfca.federation.journal import Entry, Journal
+from srfca import SRFCA, FedAvg, InputError, Simulation
+from srfca.federation import LocalTraining, Middleware, Replies, Request, Train
+from srfca.federation.middleware.journal import Entry, Journal
 from srfca.methods import (
     CFL,
     IFCA,
@@ -23,7 +22,6 @@ from srfca.methods import (
     Ditto,
     FedEM,
     FedSoft,
-    Global,
     HypCluster,
     Method,
     Result,
@@ -31,124 +29,138 @@ from srfca.methods import (
 from srfca.models import linear
 from tests import examples
 
-WORK = Work(steps=6, local_steps=2, batch_size=5, lr=0.05)
+LOCAL = LocalTraining(steps=6, local_steps=2, batch_size=5, lr=0.05)
+KEPT = replace(LOCAL, momentum=0.9, keep_state=True)
 DATA = examples.regression([20] * 6, clusters=2)
-ASKED = ("fit", "gradients", "losses", "shares", "scores", "subspaces")
 
 
 class Killed(BaseException):
     """The process ends here."""
 
 
-class Mortal(Simulation):
-    """Answers so many questions, then the process is killed."""
+class KilledAfter(Middleware):
+    """A simulation that answers some requests, then the process is killed."""
 
-    def __init__(self, lives: int) -> None:
-        super().__init__(DATA, linear(4))
-        self.asked = 0
-        self.lives = lives
+    def __init__(self, requests: int = 10**9) -> None:
+        super().__init__(Simulation(DATA, linear(4)))
+        self.answered = 0
+        self.limit = requests
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in ASKED:
-            if self.asked >= self.lives:
-                raise Killed
-            self.asked += 1
-        return super().__getattribute__(name)
+    def ask(self, request: Request[Any]) -> Replies[Any]:
+        if self.answered >= self.limit:
+            raise Killed
+        self.answered += 1
+        return super().ask(request)
 
 
-def same(a: Result, b: Result) -> None:
+def assert_same(a: Result, b: Result) -> None:
     assert np.array_equal(a.labels, b.labels)
-    for name in ("models", "own", "mixture", "tuned", "tuned_steps", "reach"):
-        one, other = getattr(a, name), getattr(b, name)
-        assert (one is None and other is None) or torch.equal(one, other), name
+    for name in (
+        "models", "individual_models", "mixture_weights", "fine_tuned_models",
+        "fine_tuned_steps", "loss_limits",
+    ):  # fmt: skip
+        first, second = getattr(a, name), getattr(b, name)
+        assert (first is None and second is None) or torch.equal(first, second), name
     assert [stage.labels for stage in a.history] == [stage.labels for stage in b.history]
     assert [stage.loss for stage in a.history] == [stage.loss for stage in b.history]
     assert [stage.notes for stage in a.history] == [stage.notes for stage in b.history]
     assert [stage.budget for stage in a.history] == [stage.budget for stage in b.history]
 
 
-METHODS: list[Method] = [
-    SRFCA(work=WORK, threshold="40%", merge_threshold="auto", refine_steps=2, personal_steps=5),
-    SRFCA(work=WORK, threshold="40%", aggregate="gradients", all_pairs=0, final_steps=2),
-    SRFCA(work=Work(steps=6, local_steps=2, optimizer="adam", keep_state=True), threshold="40%"),
-    IFCA(k=2, start="clients", restarts=2, work=WORK),
-    HypCluster(k=2, work=WORK),
-    Global(work=WORK, participation=0.5),
-    CFL(work=WORK),
-    FedSoft(k=2, start="clients", work=WORK),
-    FedEM(k=2, start="clients", work=WORK),
-    Ditto(work=WORK),
-    MOCHA(work=WORK),
-    PACFL(work=WORK, rank=2, threshold=30.0),
-]
+METHODS: dict[str, Method] = {
+    "SR-FCA": SRFCA(
+        local=LOCAL, threshold="40%", merge_threshold="auto", refine_steps=2, fine_tune_steps=5
+    ),
+    "SR-FCA with gradients": SRFCA(
+        local=LOCAL, threshold="40%", exchange="gradients", all_pairs=0, final_steps=2
+    ),
+    "SR-FCA with kept state": SRFCA(
+        local=LocalTraining(steps=6, local_steps=2, optimizer="adam", keep_state=True),
+        threshold="40%",
+    ),
+    "IFCA": IFCA(k=2, start="clients", restarts=2, local=LOCAL),
+    "HypCluster": HypCluster(k=2, local=LOCAL),
+    "FedAvg": FedAvg(local=LOCAL, participation=0.5),
+    "FedAvg with kept state": FedAvg(local=KEPT, participation=0.5, fine_tune_steps=5),
+    "CFL": CFL(local=LOCAL),
+    "FedSoft": FedSoft(k=2, start="clients", local=LOCAL),
+    "FedEM": FedEM(k=2, start="clients", local=LOCAL),
+    "FedEM with kept state": FedEM(k=2, start="clients", local=KEPT),
+    "Ditto": Ditto(local=LOCAL),
+    "Ditto with kept state": Ditto(local=KEPT),
+    "MOCHA": MOCHA(local=LOCAL),
+    "PACFL": PACFL(local=LOCAL, rank=2, threshold=30.0),
+}
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
-def test_a_killed_run_ends_the_same_whenever_it_was_killed(method: Method, tmp_path: Path) -> None:
-    whole = Mortal(10**9)
-    expected = method.fit(whole, seed=3)
-    moments = sorted({*range(0, whole.asked, max(1, whole.asked // 4)), whole.asked - 1})
-    for lives in moments:
-        folder = tmp_path / str(lives)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_killed_run_ends_the_same_whenever_it_was_killed(name: str, tmp_path: Path) -> None:
+    method, uninterrupted = METHODS[name], KilledAfter()
+    expected = method.fit(uninterrupted, seed=3)
+    total = uninterrupted.answered
+    for requests in sorted({*range(0, total, max(1, total // 4)), total - 1}):
+        folder = tmp_path / str(requests)
         with pytest.raises(Killed):
-            method.fit(Mortal(lives), seed=3, journal=folder)
-        again = Mortal(10**9)
-        same(method.fit(again, seed=3, journal=folder), expected)
-        if not method.work.keep_state and not method.personal_steps:
-            assert again.asked <= whole.asked - lives + 1
+            method.fit(KilledAfter(requests), seed=3, journal=folder)
+        again = KilledAfter()
+        assert_same(method.fit(again, seed=3, journal=folder), expected)
+        if not method.local.keep_state and not method.fine_tune_steps:
+            assert again.answered <= total - requests + 1
     for _ in range(2):
-        finished = Mortal(0)
-        same(method.fit(finished, seed=3, journal=folder), expected)
+        assert_same(method.fit(KilledAfter(0), seed=3, journal=folder), expected)
 
 
-def test_a_training_leaves_one_file_whatever_its_rounds(tmp_path: Path) -> None:
+def test_a_training_leaves_one_file_however_many_rounds_it_has(tmp_path: Path) -> None:
+    counts = []
     for steps in (6, 20):
-        work = Work(steps=steps, local_steps=1)
-        Global(work=work).fit(Mortal(10**9), seed=0, journal=tmp_path / str(steps))
-    counts = [len(list((tmp_path / str(steps)).glob("*.safetensors"))) for steps in (6, 20)]
+        folder = tmp_path / str(steps)
+        local = LocalTraining(steps=steps, local_steps=1)
+        FedAvg(local=local).fit(KilledAfter(), seed=0, journal=folder)
+        counts.append(len(list(folder.glob("*.safetensors"))))
     assert counts[0] == counts[1]
 
 
-def test_the_journal_of_another_run_is_refused(tmp_path: Path) -> None:
-    Global(work=WORK).fit(Mortal(10**9), seed=0, journal=tmp_path)
-    with pytest.raises(InputError, match="another run: its seed"):
-        Global(work=WORK).fit(Mortal(10**9), seed=1, journal=tmp_path)
-    with pytest.raises(InputError, match="another run: its parameters"):
-        Global(work=WORK, weighted=False).fit(Mortal(10**9), seed=0, journal=tmp_path)
+def test_the_journal_of_another_run_is_rejected(tmp_path: Path) -> None:
+    FedAvg(local=LOCAL).fit(KilledAfter(), seed=0, journal=tmp_path)
+    with pytest.raises(InputError, match=r"another run: seed differs \(journal: 0, now: 1\)"):
+        FedAvg(local=LOCAL).fit(KilledAfter(), seed=1, journal=tmp_path)
+    with pytest.raises(InputError, match="another run: parameters differs"):
+        FedAvg(local=LOCAL, weighted=False).fit(KilledAfter(), seed=0, journal=tmp_path)
     for data in (examples.regression([20] * 6, clusters=2, seed=1), replace(DATA, truth=None)):
-        with pytest.raises(InputError, match="another run: its data"):
-            Global(work=WORK).fit(Simulation(data, linear(4)), seed=0, journal=tmp_path)
-    with pytest.raises(InputError, match="another run: its data"):
-        Global(work=WORK).fit(Simulation(DATA, linear(4), validation=0.2), 0, journal=tmp_path)
-    about = json.loads((tmp_path / "journal.json").read_text())
-    journal = Journal(tmp_path / "new", {k: v for k, v in about.items() if k != "format"})
+        with pytest.raises(InputError, match="another run: data differs"):
+            FedAvg(local=LOCAL).fit(Simulation(data, linear(4)), seed=0, journal=tmp_path)
+    with pytest.raises(InputError, match="another run: data differs"):
+        FedAvg(local=LOCAL).fit(Simulation(DATA, linear(4), validation=0.2), 0, journal=tmp_path)
+    identity = json.loads((tmp_path / "journal.json").read_text())
+    journal = Journal(tmp_path / "new", {k: v for k, v in identity.items() if k != "format"})
     journal.write(Entry("something else", {}))
-    with pytest.raises(InputError, match="question 0 is not the same"):
-        Global(work=WORK).fit(Mortal(10**9), seed=0, journal=tmp_path / "new")
+    with pytest.raises(InputError, match="another run: request 0 differs"):
+        FedAvg(local=LOCAL).fit(KilledAfter(), seed=0, journal=tmp_path / "new")
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
-    IFCA(k=2, start="clients", work=WORK).fit(Mortal(10**9), seed=0, journal=tmp_path)
+    method = IFCA(k=2, start="clients", local=LOCAL)
+    method.fit(KilledAfter(), seed=0, journal=tmp_path)
     file = sorted(tmp_path.glob("*.safetensors"))[0]
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(InputError, match=r"000000.*\.safetensors is damaged"):
-        IFCA(k=2, start="clients", work=WORK).fit(Mortal(10**9), seed=0, journal=tmp_path)
+        method.fit(KilledAfter(), seed=0, journal=tmp_path)
     (tmp_path / "journal.json").write_text("{")
     with pytest.raises(InputError, match=r"journal\.json is damaged"):
-        IFCA(k=2, start="clients", work=WORK).fit(Mortal(10**9), seed=0, journal=tmp_path)
+        method.fit(KilledAfter(), seed=0, journal=tmp_path)
 
 
-def test_absences_are_remembered(tmp_path: Path) -> None:
-    class Forgetful(Simulation):
-        """Client 2 never answers to fit."""
+class Client2NeverTrains(Middleware):
+    def ask(self, request: Request[Any]) -> Replies[Any]:
+        replies = super().ask(request)
+        return replies.without([2], "asleep") if isinstance(request, Train) else replies
 
-        def fit(self, starts: Tensor, clients: Any, *args: Any, **more: Any) -> Tensor:
-            rows = super().fit(starts, clients, *args, **more)
-            rows[[place for place, client in enumerate(clients) if client == 2]] = torch.nan
-            self.wire = Wire(absences=(*self.wire.absences, Absence("2", "fit", "asleep")))
-            return rows
 
-    first = SRFCA(work=WORK, threshold="40%").fit(Forgetful(DATA, linear(4)), journal=tmp_path)
-    again = SRFCA(work=WORK, threshold="40%").fit(Mortal(0), journal=tmp_path)
-    assert first.history[0].notes["absent"] == [{"client": "2", "asked": "fit", "why": "asleep"}]
-    same(first, again)
+def test_missing_replies_are_written(tmp_path: Path) -> None:
+    method = SRFCA(local=LOCAL, threshold="40%")
+    first = method.fit(Client2NeverTrains(Simulation(DATA, linear(4))), journal=tmp_path)
+    again = method.fit(KilledAfter(0), journal=tmp_path)
+    assert first.history[0].notes["missing"] == [
+        {"client": "2", "request": "train", "reason": "asleep"}
+    ]
+    assert_same(first, again)
