@@ -15,6 +15,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
+from srfca import progress
 from srfca.data.client_data import ClientData
 from srfca.engine.augment import Augmentation
 from srfca.engine.loss import Loss
@@ -115,7 +116,8 @@ def _handle(
         role: _read_rows(stored, row_names, _shape(role, values, len(w0)), w0)
         for role, row_names in roles.items()
     }
-    output = task(simulation, TaskInput(values, rows, context, receive))
+    with progress.reporting_to(progress.ignore):  # the server may run in this process
+        output = task(simulation, TaskInput(values, rows, context, receive))
     stored.keep(names, output.arrays["rows"] if task is TASKS["train"] else None)
     arrays = {name: pack(tensor) for name, tensor in output.arrays.items()}
     content = make_content({"client": client_id, **output.values}, arrays)

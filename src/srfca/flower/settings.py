@@ -44,11 +44,15 @@ class Settings:
     serve: bool = False
     poll: float = constrained(10.0, more_than=0)
     refresh: float = constrained(0.0, at_least=0)
-    refresh_rounds: int = constrained(1, at_least=1)
+    refresh_rounds: int = 1
     serve_for: float | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, PREFIX)
+        require(
+            self.refresh_rounds >= 1,
+            f"srfca.refresh-rounds must be at least 1, not {self.refresh_rounds}",
+        )
 
 
 def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settings]:
@@ -80,8 +84,7 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
         "srfca.num-clients is missing: set it to the number of clients in the federation",
     )
     if "method" in entries:
-        chosen = METHODS[str(entries.pop("method"))]
-        method = method if isinstance(method, chosen) else chosen(local=method.local)
+        method = _choose(str(entries.pop("method")), method)
     owners: list[type[Any]] = [Settings, type(method), LocalTraining]
     names = {owner: {field.name for field in fields(owner)} - {"local"} for owner in owners}
     values: dict[type[Any], dict[str, Any]] = {owner: {} for owner in owners}
@@ -94,6 +97,19 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
             raise unknown("setting", _config_key(key), sorted(map(_config_key, known)))
     local = replace(method.local, **values[LocalTraining])
     return replace(method, local=local, **values[type(method)]), Settings(**values[Settings])
+
+
+def _choose(key: str, method: Method) -> Method:
+    """Return the method of a key, with the local training of the one to start from."""
+    chosen = METHODS[key]
+    if isinstance(method, chosen):
+        return method
+    require(
+        not chosen.needs_truth,
+        f"srfca.method={key!r} needs the true clusters, which a run config cannot hold: give "
+        "server_app a method that has them",
+    )
+    return chosen(local=method.local)
 
 
 def _config_key(name: str) -> str:
