@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from inspect import signature
 from types import MappingProxyType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from srfca.errors import InputError, require, unknown
 
@@ -237,7 +237,7 @@ _KIND_NAMES = {
 def _kinds(annotation: Any) -> list[type]:
     """The plain types of an annotation, the strictest first."""
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else [annotation]
-    kinds = {get_origin(part) or part for part in parts}
+    kinds = {str if get_origin(part) is Literal else get_origin(part) or part for part in parts}
     return [kind for kind in _KIND_NAMES if kind in kinds]
 
 
