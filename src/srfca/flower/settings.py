@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
 from srfca.errors import require, unknown
-from srfca.experiments.config import parse
+from srfca.experiments.parsing import parse
 from srfca.federation.local_training import LocalTraining
 from srfca.methods import METHODS, Method, all_methods
 from srfca.parameters import check_parameters, constrained
