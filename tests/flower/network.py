@@ -1,4 +1,4 @@
-"""A SuperLink and SuperNodes on loopback, in processes of their own, for tests."""
+"""A SuperLink and SuperNodes on this machine, each in its own process, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 BIN = Path(sys.executable).parent
-APP = Path(__file__).resolve().parents[1] / "examples" / "flower-digits"
+ROOT = Path(__file__).resolve().parents[2]
+APP = ROOT / "examples" / "flower-digits"
 
 
 def free_port() -> int:
@@ -25,16 +26,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], description: str, seconds: float = 60.0) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        TimeoutError: If it does not hold in time.
+    """
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not in {seconds} s")
+            raise TimeoutError(f"not within {seconds} s: {description}")
         time.sleep(0.1)
 
 
 class Home:
-    """A home folder of Flower's own, and all processes that know of it."""
+    """A home folder for Flower, and all processes that use it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +59,7 @@ class Home:
             del self.env[name]
 
     def flwr(self, *command: str, seconds: float = 60.0) -> str:
-        """Run a command of Flower's."""
+        """Run a command of Flower, and return its output."""
         done = subprocess.run(
             [str(BIN / "flwr"), *command], cwd=self.folder, env=self.env,
             capture_output=True, text=True, timeout=seconds, check=False,
@@ -63,30 +69,30 @@ class Home:
         return done.stdout
 
     def processes_of(self, text: str = "") -> list[int]:
-        """Processes of this home, by a text in their command; whoever started them."""
+        """Return the ids of processes that use this home and have a text in their command line."""
         mark = f"FLWR_HOME={self.home}".encode()
-        found = []
+        ids = []
         for folder in Path("/proc").iterdir():
             try:
-                of_us = folder.name.isdigit() and mark in (folder / "environ").read_bytes()
-                if of_us and text.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
+                is_ours = folder.name.isdigit() and mark in (folder / "environ").read_bytes()
+                if is_ours and text.encode() in (folder / "cmdline").read_bytes():
+                    ids.append(int(folder.name))
             except OSError:
                 continue
-        return found
+        return ids
 
     def close(self) -> None:
-        """End everything; no process is left."""
+        """Kill all processes of this home."""
         for pid in self.processes_of():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not self.processes_of(), "all processes have ended", 10)
+        wait_for(lambda: not self.processes_of(), "all processes end", 10)
 
 
 class Network(Home):
     """A SuperLink, and SuperNodes that can be started and killed one by one.
 
-    Every process is the head of a session of its own, which is killed as a whole.
+    Every process leads its own session, which is killed as a whole.
     """
 
     def __init__(self, folder: Path, link_options: Sequence[str] = ("--insecure",)) -> None:
@@ -100,7 +106,7 @@ class Network(Home):
         )  # fmt: skip
 
     def start(self, name: str, *command: str) -> None:
-        """Start a process; what it says goes to a file of its name."""
+        """Start a process; its output goes to the file ``log`` in a folder of its name."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         with (folder / "log").open("ab") as log:
@@ -118,73 +124,73 @@ class Network(Home):
         )  # fmt: skip
 
     def kill(self, name: str) -> None:
-        """End a process and all that it has started, at once."""
+        """Kill a process and everything that it has started."""
         process = self.processes.pop(name)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def kill_client_app(self, name: str) -> None:
-        """End the process in which a node's client works, which is about to start."""
+        """Kill the process in which a node's client works, as soon as it starts."""
         node = self.processes[name].pid
 
         def killed() -> bool:
-            working = [p for p in self.processes_of("flwr-clientapp") if os.getsid(p) == node]
-            for pid in working:
+            clients = [p for p in self.processes_of("flwr-clientapp") if os.getsid(p) == node]
+            for pid in clients:
                 os.kill(pid, signal.SIGKILL)
-            return bool(working)
+            return bool(clients)
 
         wait_for(killed, f"the client of {name} works")
 
     def connect(self, config: str) -> None:
-        """Tell Flower's command line of the SuperLink."""
+        """Write the SuperLink into the configuration of Flower's command line."""
         table = f'[superlink.test]\naddress = "{self.address}"\n{config}\n'
         (self.home / "config.toml").write_text(f'[superlink]\ndefault = "test"\n\n{table}')
 
     def submit(self, app: Path = APP, **config: Any) -> int:
-        """Start a run; returns its id."""
-        said = " ".join(
+        """Start a run, and return its id."""
+        settings = " ".join(
             f"srfca.{key.replace('_', '-')}={json.dumps(value)}" for key, value in config.items()
         )
-        text = self.flwr("run", str(app), "test", "--run-config", said, "--format", "json")
+        text = self.flwr("run", str(app), "test", "--run-config", settings, "--format", "json")
         return int(json.loads(text[text.index("{") :])["run-id"])
 
     def wait_for_file(self, path: Path, run: int, seconds: float = 300.0) -> None:
-        """Wait for what a run writes; what went wrong is told if it ends without."""
+        """Wait for a file that a run writes; raise an error with its log if it ends without."""
 
-        def there() -> bool:
+        def exists() -> bool:
             ended = re.search(rf"Finished task \d+ of run {run}", self.log())
             if ended and not path.exists():
                 raise RuntimeError(self.flwr("log", str(run), "test", "--show"))
             return path.exists()
 
-        wait_for(there, f"run {run} writes {path.name}", seconds)
+        wait_for(exists, f"run {run} writes {path.name}", seconds)
 
     def log(self, name: str = "superlink") -> str:
-        """What a process has said so far."""
+        """Return the output of a process so far."""
         return (self.folder / name / "log").read_text(errors="replace")
 
     def wait(self, text: str, name: str = "superlink", seconds: float = 90.0) -> None:
-        """Wait until a process has said something."""
+        """Wait until the output of a process has a text."""
         try:
-            wait_for(lambda: text in self.log(name), f"{name} says {text!r}", seconds)
+            wait_for(lambda: text in self.log(name), f"the log of {name} has {text!r}", seconds)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.log(name)[-3000:]}") from None
 
     def healthy(self) -> None:
-        """Wait until the SuperLink answers."""
+        """Wait until the SuperLink accepts connections."""
 
-        def answers() -> bool:
+        def accepts() -> bool:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1):
                     return True
             except OSError:
                 return False
 
-        wait_for(answers, "the SuperLink answers")
+        wait_for(accepts, "the SuperLink accepts connections")
 
     def close(self) -> None:
-        """End everything; no process is left."""
+        """Kill all processes."""
         for name in list(self.processes):
             self.kill(name)
         super().close()

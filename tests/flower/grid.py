@@ -1,4 +1,4 @@
-"""A grid of Flower in this process: messages go to a ClientApp directly, records and all."""
+"""Flower's grid in this process: messages go straight to a ClientApp, with all of their records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class LocalGrid(Grid):
-    """Nodes 1, 2, ... of one app; each has a context, which it keeps while it is there.
+    """Nodes 1, 2, ... that all run one app; each keeps its context as long as it is connected.
 
-    With ``one_by_one`` nodes introduce themselves one at a look.
-
-    ``fault(partition, message)`` may return an exception (the client raises it), a message (a wrong
-    answer), or the ellipsis (no answer at all); None is no fault.
+    Attributes:
+        fault: Called with a partition and a message. It may return an exception, which the client
+            raises, a message, which is the reply, or the ellipsis for no reply at all; None is no
+            fault.
+        log: Partition and message type of all messages that were delivered.
+        sent: All messages by id.
+        replies: Replies that were not pulled yet, by message id.
+        one_by_one: Return only one introduction at each pull.
     """
 
     def __init__(
@@ -27,7 +31,7 @@ class LocalGrid(Grid):
         self.fault: Callable[[int, Message], object] = lambda partition, message: None
         self.log: list[tuple[int, str]] = []
         self.sent: dict[str, Message] = {}
-        self._replies: dict[str, Message] = {}
+        self.replies: dict[str, Message] = {}
         self.one_by_one = False
         self._next = 1
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
@@ -35,7 +39,7 @@ class LocalGrid(Grid):
             self.join(partition)
 
     def join(self, partition: int) -> int:
-        """A node starts; returns its id, which no node had before."""
+        """Start a node, and return its id, which no node had before."""
         node, self._next = self._next, self._next + 1
         self.contexts[node] = Context(
             run_id=1, node_id=node, node_config={"partition-id": partition},
@@ -44,7 +48,7 @@ class LocalGrid(Grid):
         return node
 
     def leave(self, partition: int) -> None:
-        """A node stops."""
+        """Stop a node."""
         for node, context in list(self.contexts.items()):
             if context.node_config["partition-id"] == partition:
                 del self.contexts[node]
@@ -73,11 +77,11 @@ class LocalGrid(Grid):
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        found = [name for name in message_ids if name in self._replies]
+        ready = [name for name in message_ids if name in self.replies]
         if self.one_by_one:
-            hellos = [n for n in found if self.sent[n].metadata.message_type == "query.hello"]
-            found = [name for name in found if name not in hellos[1:]]
-        return [self._replies.pop(name) for name in found]
+            hellos = [n for n in ready if self.sent[n].metadata.message_type == "query.hello"]
+            ready = [name for name in ready if name not in hellos[1:]]
+        return [self.replies.pop(name) for name in ready]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -94,16 +98,16 @@ class LocalGrid(Grid):
         context = self.contexts[node]
         partition = int(context.node_config["partition-id"])
         self.log.append((partition, message.metadata.message_type))
-        wrong = self.fault(partition, message)
-        if wrong is ...:
+        fault = self.fault(partition, message)
+        if fault is ...:
             return name
-        if isinstance(wrong, Message):
-            self._replies[name] = wrong
+        if isinstance(fault, Message):
+            self.replies[name] = fault
             return name
         try:
-            if isinstance(wrong, Exception):
-                raise wrong
-            self._replies[name] = self.app(message, context)
+            if isinstance(fault, Exception):
+                raise fault
+            self.replies[name] = self.app(message, context)
         except Exception as error:
-            self._replies[name] = Message(Error(code=2, reason=str(error)), reply_to=message)
+            self.replies[name] = Message(Error(code=2, reason=str(error)), reply_to=message)
         return name

@@ -1,4 +1,4 @@
-"""Certificates and keys for tests, made anew each time."""
+"""Certificates and keys for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN = serialization.NoEncryption()
 
 
 class Keys:
-    """A certificate authority, the SuperLink's certificate by it, and keys of SuperNodes."""
+    """A certificate authority, a certificate for the SuperLink, and keys of SuperNodes."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -27,16 +27,18 @@ class Keys:
         name = _name("test authority")
         ca = _certificate(name, name, root.public_key(), authority=True).sign(root, hashes.SHA256())
         self.authority.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-        own = ec.generate_private_key(ec.SECP384R1())
-        leaf = _certificate(_name("localhost"), name, own.public_key(), authority=False)
+        server_key = ec.generate_private_key(ec.SECP384R1())
+        leaf = _certificate(_name("localhost"), name, server_key.public_key(), authority=False)
         signed = leaf.sign(root, hashes.SHA256())
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         self.key.write_bytes(
-            own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, PLAIN)
+            server_key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, PLAIN
+            )
         )
 
     def node(self, name: str) -> tuple[Path, Path]:
-        """A SuperNode's private and public key, as ``ssh-keygen -t ecdsa -b 384`` makes them."""
+        """Make a private and a public key for a SuperNode, like ``ssh-keygen -t ecdsa -b 384``."""
         key = ec.generate_private_key(ec.SECP384R1())
         private, public = self.folder / name, self.folder / f"{name}.pub"
         private.write_bytes(
