@@ -94,7 +94,7 @@ def test_the_parts_of_an_algorithm_of_a_user() -> None:
 
 def test_descent_is_in_the_registry_and_keys_are_unique() -> None:
     assert ALGORITHMS["descent"] is Descent
-    with pytest.raises(InputError, match="unknown local algorithm 'decsent'.*'descent'"):
+    with pytest.raises(InputError, match=r"unknown local algorithm 'decsent'.*'descent'"):
         ALGORITHMS["decsent"]
 
     class Descends(LocalAlgorithm):
