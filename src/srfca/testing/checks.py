@@ -181,7 +181,7 @@ def check_repetition(case: Case) -> None:
 
 
 def check_order(case: Case) -> None:
-    """A client's reply depends neither on the order of the clients nor on who else is asked."""
+    """A client's reply depends neither on the order of the clients nor on the other clients."""
     for request in _requests(case):
         replies = _tensors(case.ask(request).values)
         for index in (np.array([2, 0, 3, 1]), np.array([3]), np.array([1, 2])):
