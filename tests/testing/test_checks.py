@@ -173,7 +173,7 @@ class Ignores(Middleware):
         self.part = part
 
     def ask(self, request: Request[Any]) -> Replies[Any]:
-        return super().ask(self.part(request) if isinstance(request, Train) else request)  # type: ignore[arg-type]
+        return super().ask(self.part(request) if isinstance(request, Train) else request)
 
 
 def without(name: str) -> Callable[[Train], Train]:
@@ -212,7 +212,7 @@ def test_ignored_parts_of_a_training_are_detected(name: str) -> None:
 
 class WrongIds(Simulation):
     @property
-    def client_ids(self) -> list[str]:  # type: ignore[override]
+    def client_ids(self) -> list[str]:
         return ["a"] * 4
 
 
