@@ -285,7 +285,7 @@ class Simulation:
             "the model draws random numbers (dropout), so its gradients differ from call to call: "
             "aggregate models instead",
         )
-        models = self._check(request.models, request.clients)
+        models = self._check(request.models, request.clients).to(self.device)
         clients, samples = self._indices(request.clients), self._samples["train"]
         set_training(self._network.module)
         rows = torch.zeros_like(models)
