@@ -1,4 +1,4 @@
-"""Seconds of three local steps of other models than dense ones, by the clients in a block.
+"""Seconds of three local steps of convolutional and recurrent models, by the size of a block.
 
 OMP_NUM_THREADS=1 python benchmarks/blocks.py
 """
@@ -11,17 +11,18 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from srfca import ClientData, Simulation, Work
-from srfca.federation.recurrent import step_lstms
+from srfca import ClientData, LocalTraining, Simulation
+from srfca.engine.backends.lstm import step_lstms
+from srfca.federation import Train
 from srfca.models import CNN, LSTM, ResNet9
 from srfca.random import Key
 
-CLIENTS, SAMPLES, REPEATS = 8, 60, 3
-WORK = Work(steps=3, local_steps=3, batch_size=20, lr=0.01)
+NUM_CLIENTS, NUM_SAMPLES, REPEATS = 8, 60, 3
+LOCAL = LocalTraining(steps=3, local_steps=3, batch_size=20, lr=0.01)
 
 
 def stepped(model: LSTM) -> Callable[[], nn.Module]:
-    """As on a GPU: the time steps of several clients at once."""
+    """Return the LSTM as it runs on a GPU: each time step for several clients at once."""
     return lambda: step_lstms(model())
 
 
@@ -42,42 +43,44 @@ CASES: list[tuple[str, Callable[[], nn.Module], tuple[int, ...]]] = [
     ("LSTM, hidden=256", LSTM(), (80,)),
     ("LSTM, hidden=256, stepped", stepped(LSTM()), (80,)),
 ]
+"""A name, a model, and the shape of its inputs."""
 
 
-def clients(shape: tuple[int, ...]) -> ClientData:
-    """Random images, or texts if they have one dimension, of random classes."""
+def random_data(shape: tuple[int, ...]) -> ClientData:
+    """Draw random images, or texts if they have one dimension, of random classes."""
     g = torch.Generator().manual_seed(0)
 
     def draw() -> tuple[Tensor, Tensor]:
-        y = torch.randint(10, (SAMPLES,), generator=g)
+        y = torch.randint(10, (NUM_SAMPLES,), generator=g)
         if len(shape) == 1:
-            return torch.randint(80, (SAMPLES, *shape), generator=g), y
-        return torch.randn(SAMPLES, *shape, generator=g), y
+            return torch.randint(80, (NUM_SAMPLES, *shape), generator=g), y
+        return torch.randn(NUM_SAMPLES, *shape, generator=g), y
 
-    return ClientData.from_arrays([draw() for _ in range(CLIENTS)])
+    return ClientData.from_arrays([draw() for _ in range(NUM_CLIENTS)])
 
 
-def seconds(simulation: Simulation) -> float:
-    """The fastest of several rounds of all clients."""
-    starts = simulation.initial(0).repeat(CLIENTS, 1)
-    taken = []
+def fastest(simulation: Simulation) -> float:
+    """Return the seconds of the fastest of several rounds of all clients."""
+    starts = simulation.initial_model(0).repeat(NUM_CLIENTS, 1)
+    request = Train(range(NUM_CLIENTS), starts, LOCAL, Key(0, "benchmark"))
+    seconds = []
     for _ in range(REPEATS):
         start = perf_counter()
-        simulation.fit(starts, range(CLIENTS), WORK, Key(0, "benchmark"))
-        taken.append(perf_counter() - start)
-    return min(taken)
+        simulation.ask(request)
+        seconds.append(perf_counter() - start)
+    return min(seconds)
 
 
 def main() -> None:
     """Print a table."""
     for name, model, shape in CASES:
-        data = clients(shape)
-        found = {
-            size: seconds(Simulation(data, model, device="cpu", block_size=size))
+        data = random_data(shape)
+        seconds = {
+            size: fastest(Simulation(data, model, device="cpu", block_size=size))
             for size in (None, 1, 4, 8)
         }
-        row = "  ".join(f"{size or 'auto'}: {s:6.3f}" for size, s in found.items())
-        print(f"{name:66} {row}", flush=True)
+        cells = "  ".join(f"{size or 'auto'}: {s:6.3f}" for size, s in seconds.items())
+        print(f"{name:66} {cells}", flush=True)
 
 
 if __name__ == "__main__":

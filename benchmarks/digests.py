@@ -30,8 +30,12 @@ SEEDS = (0, 1, 2)
 BUDGET = (
     "local_steps", "models_down", "models_up", "bytes_down", "bytes_up", "evaluations",
 )  # fmt: skip
-START = "import sys, runpy; {block}sys.argv[0] = 'srfca'; runpy.run_module('srfca', run_name='__main__')"
-BLOCK_NUMBA = "sys.modules['numba'] = None; "
+BLOCK_NUMBA = "import sys; sys.modules['numba'] = None"
+START = """
+import runpy, sys
+sys.argv[0] = "srfca"
+runpy.run_module("srfca", run_name="__main__")
+"""
 
 
 def main() -> int:
@@ -59,8 +63,8 @@ def main() -> int:
 
 
 def run(python: str, experiment: str, numba: bool, data_dir: str | None) -> dict[str, Any]:
-    """The digests of one experiment's runs, by experiment, method, seed and backend."""
-    code = START.format(block="" if numba else BLOCK_NUMBA)
+    """Return the digests of one experiment's runs, by experiment, method, seed and backend."""
+    code = START if numba else BLOCK_NUMBA + START
     backend = "numba" if numba else "torch"
     found = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -88,26 +92,26 @@ def run(python: str, experiment: str, numba: bool, data_dir: str | None) -> dict
 
 
 def models_of(folder: Path) -> bytes:
-    """The bytes of the tensor ``models`` in a safetensors file, with its shape and type."""
+    """Return the models of a safetensors file as bytes; version 0.1 says "own" for individual ones."""
     packed = (folder / "tensors.safetensors").read_bytes()
     length = int.from_bytes(packed[:8], "little")
     header = json.loads(packed[8 : 8 + length])
     parts = []
-    for name in ("models", "own"):
+    for name, label in (("models", "models"), ("own", "own"), ("individual_models", "own")):
         if name in header:
             start, end = header[name]["data_offsets"]
-            parts.append(f"{name} {header[name]['dtype']} {header[name]['shape']}".encode())
+            parts.append(f"{label} {header[name]['dtype']} {header[name]['shape']}".encode())
             parts.append(packed[8 + length + start : 8 + length + end])
     return b"".join(parts)
 
 
 def digest(content: bytes) -> str:
-    """A short digest of bytes."""
+    """Return a short digest of bytes."""
     return sha256(content).hexdigest()[:16]
 
 
 def compare(before: dict[str, Any], now: dict[str, Any]) -> int:
-    """Print what differs; 1 if anything does."""
+    """Print what differs; return 1 if anything does."""
     differing = [name for name in now if before.get(name) != now[name]]
     for name in differing:
         print(f"{name}: {before.get(name)} before, {now[name]} now")

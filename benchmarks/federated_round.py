@@ -1,6 +1,6 @@
 """One federated round of 100 clients x 5 steps of SGD: srfca and the plain loop.
 
-Flower and pfl-research do the same in ``round_flower.py`` and ``round_pfl.py``.
+``round_flower.py`` and ``round_pfl.py`` do the same with Flower and pfl-research.
 """
 
 from __future__ import annotations
@@ -10,66 +10,65 @@ import torch
 from harness import Contestant, serve
 from plain import train
 from setting import (
-    ROUND,
     ROUND_LR,
+    ROUND_PURPOSE,
     Setting,
     best_threads,
-    clients,
+    client_arrays,
     mlp,
-    named,
+    parse_setting,
     round_batches,
-    row,
-    setting,
-    threads,
+    thread_label,
+    to_row,
+    torch_threads,
 )
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
-from srfca import ClientData, Simulation, Work
-from srfca.methods.rounds import cluster_round, trained_models, weighted_mean
+from srfca import ClientData, LocalTraining, Simulation
+from srfca.aggregation import Mean
+from srfca.federation import Round, ask
 from srfca.random import Key
 
 
-def contestants(sizes: Setting) -> dict[str, Contestant]:
-    """The two that are at home here."""
-    w0 = row(mlp(sizes.hidden))
-    x, y = clients(sizes)
+def contestants(setting: Setting) -> dict[str, Contestant]:
+    """Return the contestants of this environment."""
+    w0 = to_row(mlp(setting.hidden))
+    x, y = client_arrays(setting)
     data = ClientData.from_arrays(list(zip(x, y, strict=True)))
-    federation = Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0)
-    every, together = np.arange(sizes.clients), np.zeros(sizes.clients, dtype=np.int64)
-    work = Work(
-        steps=1000 * sizes.round_steps, local_steps=sizes.round_steps, batch_size=sizes.batch,
-        lr=ROUND_LR,
+    federation = Simulation(data, mlp(setting.hidden), device="cpu", validation=0.0)
+    everyone, labels = np.arange(setting.num_clients), np.zeros(setting.num_clients, dtype=np.int64)
+    local = LocalTraining(
+        steps=1000 * setting.round_steps, local_steps=setting.round_steps,
+        batch_size=setting.batch_size, lr=ROUND_LR,
     )  # fmt: skip
-    exchange = trained_models(federation, work)
 
     def srfca() -> float:
-        start = w0.unsqueeze(0)
-        after = cluster_round(
-            federation, start, every, together, exchange, weighted_mean, Key(0, ROUND)
-        )
-        return float((after[0] - w0).norm())
+        request = Round(everyone, w0.unsqueeze(0), labels, local, Key(0, ROUND_PURPOSE), Mean())
+        models = ask(federation, request).values
+        assert bool(torch.isfinite(models).all())
+        return float((models[0] - w0).norm())
 
-    index = round_batches(sizes)
-    module = mlp(sizes.hidden)
+    index = round_batches(setting)
+    module = mlp(setting.hidden)
 
     def loop(count: int) -> Tensor:
         total = torch.zeros_like(w0)
-        for own_x, own_y, at in list(zip(x, y, index, strict=True))[:count]:
+        for inputs, targets, samples in list(zip(x, y, index, strict=True))[:count]:
             vector_to_parameters(w0.clone(), module.parameters())
             optimizer = torch.optim.SGD(module.parameters(), lr=ROUND_LR)
-            train(module, optimizer, zip(own_x[at], own_y[at], strict=True))
-            total += row(module)
+            train(module, optimizer, zip(inputs[samples], targets[samples], strict=True))
+            total += to_row(module)
         return total / count
 
-    count = best_threads(lambda: loop(min(10, sizes.clients)))
+    count = best_threads(lambda: loop(min(10, setting.num_clients)))
 
     def plain() -> float:
-        with threads(count):
-            return float((loop(sizes.clients) - w0).norm())
+        with torch_threads(count):
+            return float((loop(setting.num_clients) - w0).norm())
 
-    return {"srfca": srfca, f"plain loop, {named(count)}": plain}
+    return {"srfca": srfca, f"plain loop, {thread_label(count)}": plain}
 
 
 if __name__ == "__main__":
-    serve(contestants(setting()))
+    serve(contestants(parse_setting()))

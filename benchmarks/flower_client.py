@@ -1,4 +1,4 @@
-"""The client of ``round_flower.py``, which Flower's actors import."""
+"""The client of ``round_flower.py``, in a module that Flower's actors can import."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ client = ClientApp()
 
 
 @cache
-def data(quick: bool) -> tuple[Tensor, Tensor]:
-    """What all clients take in a round, once in every process, each of which has one core."""
+def load_batches(quick: bool) -> tuple[Tensor, Tensor]:
+    """Return the batches of all clients, made once in each process, which has one core."""
     torch.set_num_threads(1)
     return round_samples(QUICK if quick else FULL)
 
 
 @client.train()
 def train_client(message: Message, context: Context) -> Message:
-    """The local steps of one client."""
+    """Take the local steps of one client."""
     quick = bool(message.content["config"]["quick"])
-    x, y = (part[int(context.node_config["partition-id"])] for part in data(quick))
+    x, y = (part[int(context.node_config["partition-id"])] for part in load_batches(quick))
     module = mlp((QUICK if quick else FULL).hidden)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     train(module, torch.optim.SGD(module.parameters(), lr=ROUND_LR), zip(x, y, strict=True))

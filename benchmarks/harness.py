@@ -1,8 +1,8 @@
-"""A race: contestants take turns on one machine, each in a process and an environment of its own.
+"""Interleaved timing: contestants take turns, each in a process of its own environment.
 
-A process serves one or several contestants. It gets ready, then waits for orders; it works only
-when it is told to, and answers with the seconds it took. So one contestant runs at a time, all meet
-the same moods of the machine, and medians can be compared.
+A process serves one or several contestants. It prepares them, waits for commands, runs one
+contestant per command and replies with the seconds it took. Only one contestant runs at a time, and
+all of them run under the same conditions of the machine, so their medians can be compared.
 """
 
 from __future__ import annotations
@@ -19,62 +19,64 @@ from statistics import median
 from time import perf_counter
 from types import TracebackType
 
-HERE = Path(__file__).parent
-MARK = "answer: "
-"""What tells an answer from whatever else a process prints."""
+FOLDER = Path(__file__).parent
+PREFIX = "reply: "
+"""Marks the replies among everything else that a process prints."""
+TOLERANCE = 1e-3
+"""Largest relative difference between the checks of two contestants."""
 ENVIRONMENT = {"GOMP_SPINCOUNT": "2000"}
-"""What srfca sets for itself; so that it has no advantage by it, all contestants have it."""
+"""What the srfca command sets; all contestants get it, so that srfca has no advantage."""
 
 
-class Orders:
-    """The served side: orders come by standard input, answers go by standard output."""
+class Channel:
+    """A contestant's process: commands on standard input, replies on standard output."""
 
     def ready(self, names: Sequence[str]) -> None:
-        """Say which contestants are here."""
-        self._say({"ready": list(names)})
+        """Reply with the names of the contestants in this process."""
+        self._send({"ready": list(names)})
 
     def next(self) -> str | None:
-        """The next contestant that is to run; None when the race is over."""
+        """Return the contestant to run next, None when the benchmark is over."""
         return sys.stdin.readline().strip() or None
 
-    def answer(self, seconds: float, check: float | None = None) -> None:
-        """Say how long it took, and a figure by which answers can be compared."""
-        self._say({"seconds": seconds, "check": check})
+    def reply(self, seconds: float, check: float | None = None) -> None:
+        """Reply with the time of a run, and a number by which results are compared."""
+        self._send({"seconds": seconds, "check": check})
 
-    def _say(self, content: object) -> None:
-        sys.stdout.write(f"\n{MARK}{json.dumps(content)}\n")
+    def _send(self, content: object) -> None:
+        sys.stdout.write(f"\n{PREFIX}{json.dumps(content)}\n")
         sys.stdout.flush()
 
 
 Contestant = Callable[[], float | None]
-"""Does the work, and returns a figure by which answers can be compared."""
+"""Does the work, and returns a number by which results are compared."""
 
 
 def serve(contestants: Mapping[str, Contestant]) -> None:
-    """Serve some contestants until the race is over."""
-    orders = Orders()
-    orders.ready(list(contestants))
-    while (name := orders.next()) is not None:
+    """Run contestants on command, until the benchmark is over."""
+    channel = Channel()
+    channel.ready(list(contestants))
+    while (name := channel.next()) is not None:
         start = perf_counter()
         check = contestants[name]()
-        orders.answer(perf_counter() - start, check)
+        channel.reply(perf_counter() - start, check)
 
 
 @dataclass
-class Server:
-    """The other side: a process that serves contestants."""
+class Process:
+    """A process that serves contestants, seen from the benchmark."""
 
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Process:
         self._process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            cwd=HERE, env={**ENVIRONMENT, **os.environ, **self.env},
+            cwd=FOLDER, env={**ENVIRONMENT, **os.environ, **self.env},
         )  # fmt: skip
         try:
-            self.names = self._hear()["ready"]
+            self.names = self._receive()["ready"]
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -95,18 +97,18 @@ class Server:
             self._process.wait()
 
     def run(self, name: str) -> tuple[float, float | None]:
-        """Seconds and check of one run of a contestant."""
+        """Run a contestant once; return its seconds and its check."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{name}\n")
         self._process.stdin.flush()
-        heard = self._hear()
-        return heard["seconds"], heard["check"]
+        reply = self._receive()
+        return reply["seconds"], reply["check"]
 
-    def _hear(self) -> dict:
+    def _receive(self) -> dict:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith(MARK):
-                return json.loads(line.removeprefix(MARK))
+            if line.startswith(PREFIX):
+                return json.loads(line.removeprefix(PREFIX))
             if line.strip():
                 print(line, end="", file=sys.stderr)
         raise RuntimeError(f"{' '.join(self.command)} ended with {self._process.wait()}")
@@ -114,7 +116,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Times:
-    """How long a contestant took, run by run, and what it answered when it was warmed up."""
+    """The seconds of each run of a contestant, and its check."""
 
     name: str
     seconds: tuple[float, ...]
@@ -122,57 +124,73 @@ class Times:
 
     @property
     def median(self) -> float:
-        """Of all runs."""
+        """The median of all runs."""
         return median(self.seconds)
 
 
 def race(
-    servers: Sequence[Server], repeats: int, warm_up: bool = True, log: bool = True
+    processes: Sequence[Process], repeats: int, warm_up: bool = True, log: bool = True
 ) -> list[Times]:
-    """Let all contestants take turns: once to warm up, then ``repeats`` times."""
+    """Let all contestants take turns.
+
+    Args:
+        processes: What serves the contestants.
+        repeats: Timed runs of each contestant.
+        warm_up: Run each contestant once before.
+        log: Print every run to standard error.
+
+    Raises:
+        RuntimeError: If a process dies, or two contestants disagree.
+    """
     with ExitStack() as stack:
-        for server in servers:
-            stack.enter_context(server)
-        entrants = {name: server for server in servers for name in server.names}
-        seconds: dict[str, list[float]] = {name: [] for name in entrants}
+        for process in processes:
+            stack.enter_context(process)
+        contestants = {name: process for process in processes for name in process.names}
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
         checks: dict[str, float | None] = {}
         for turn in range(repeats + warm_up):
-            for name, server in _rotated(list(entrants.items()), turn):
-                taken, check = server.run(name)
+            for name, process in _rotated(list(contestants.items()), turn):
+                elapsed, check = process.run(name)
                 checks.setdefault(name, check)
                 if turn >= warm_up:
-                    seconds[name].append(taken)
+                    seconds[name].append(elapsed)
                 if log:
                     kind = f"run {turn - warm_up + 1}" if turn >= warm_up else "warm-up"
-                    print(f"  {kind:8} {name:44} {taken:9.3f} s", file=sys.stderr, flush=True)
+                    print(f"  {kind:8} {name:44} {elapsed:9.3f} s", file=sys.stderr, flush=True)
     _require_agreement(checks)
-    return [Times(name, tuple(taken), checks[name]) for name, taken in seconds.items()]
+    return [Times(name, tuple(runs), checks[name]) for name, runs in seconds.items()]
 
 
 def _require_agreement(checks: Mapping[str, float | None]) -> None:
-    """Refuse a race in which somebody did other work than the rest."""
-    told = {name: check for name, check in checks.items() if check is not None}
-    low, high = min(told.values()), max(told.values())
-    if high - low > 1e-3 * abs(high):
-        raise RuntimeError(f"the contestants do not agree: {told}")
+    """Raise an error if a contestant did different work than the others."""
+    values = {name: check for name, check in checks.items() if check is not None}
+    low, high = min(values.values()), max(values.values())
+    if high - low > TOLERANCE * abs(high):
+        raise RuntimeError(f"the contestants do not agree: {values}")
 
 
-def _rotated(items: list[tuple[str, Server]], by: int) -> Iterator[tuple[str, Server]]:
-    """All items, another one first each time."""
+def _rotated(items: list[tuple[str, Process]], by: int) -> Iterator[tuple[str, Process]]:
+    """Yield all items, starting with another one in each turn."""
     by %= len(items)
     yield from items[by:] + items[:by]
 
 
-def table(times: Sequence[Times], ours: str, check: str | None = None) -> str:
-    """Medians, spread, and how many times as long as ours everybody took, as Markdown."""
-    base = next(t.median for t in times if t.name == ours)
-    heads = ["", "median, s", "least to most, s", f"times {ours}", *([check] if check else [])]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+def table(times: Sequence[Times], baseline: str, check: str | None = None) -> str:
+    """Return a Markdown table of medians, ranges, and medians relative to the baseline.
+
+    Args:
+        times: Of all contestants.
+        baseline: The contestant that all are compared with.
+        check: What the checks are; None leaves their column out.
+    """
+    base = next(t.median for t in times if t.name == baseline)
+    headers = ["", "median, s", "min to max, s", f"times {baseline}", *([check] if check else [])]
+    lines = [f"| {' | '.join(headers)} |", "|---" * len(headers) + "|"]
     for t in times:
         cells = [
-            f"**{t.name}**" if t.name == ours else t.name,
-            figure(t.median),
-            f"{figure(min(t.seconds))} to {figure(max(t.seconds))}",
+            f"**{t.name}**" if t.name == baseline else t.name,
+            format_number(t.median),
+            f"{format_number(min(t.seconds))} to {format_number(max(t.seconds))}",
             f"{t.median / base:.2f}",
         ]
         if check:
@@ -181,10 +199,10 @@ def table(times: Sequence[Times], ours: str, check: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def figure(value: float) -> str:
-    """Three figures that count.
+def format_number(value: float) -> str:
+    """Format a number with three significant digits.
 
-    >>> figure(0.01234), figure(1.5), figure(123.4)
+    >>> format_number(0.01234), format_number(1.5), format_number(123.4)
     ('0.0123', '1.50', '123')
     """
     return f"{value:#.3g}".rstrip(".")

@@ -1,8 +1,8 @@
 """All pairwise losses of 100 clients: every client's model on every client's data.
 
-srfca evaluates all pairs, on all samples or, as SR-FCA does unless told otherwise, on 128 of each
-client, or only the pairs that clustering by random pivots looks at. The plain loop evaluates pair
-after pair: a client's whole data at once, or in a DataLoader's batches.
+srfca evaluates all pairs, on all samples or on 128 samples of each client (the default of SR-FCA),
+or only the pairs that clustering by random pivots needs. The plain loop evaluates one pair after
+another: all of a client's data at once, or in batches of a DataLoader.
 """
 
 from __future__ import annotations
@@ -13,46 +13,57 @@ from functools import partial
 import numpy as np
 import torch
 from harness import Contestant, serve
-from plain import Batches, loss
-from setting import Setting, best_threads, clients, mlp, named, setting, threads
+from plain import Batches, mean_loss
+from setting import (
+    GROUPS,
+    Setting,
+    best_threads,
+    client_arrays,
+    mlp,
+    parse_setting,
+    thread_label,
+    torch_threads,
+)
 from torch.nn.utils import vector_to_parameters
 from torch.utils.data import DataLoader, TensorDataset
 
-from srfca import ClientData, Partition, Simulation, Work
+from srfca import ClientData, LocalTraining, Partition, Simulation
 from srfca.clustering.graph import cluster_graph, pivot, threshold_graph
-from srfca.distances import Side, cross_loss
-from srfca.federation.base import Sample
+from srfca.distances import ModelSet, cross_loss
+from srfca.federation import Subsample, Train
 from srfca.random import Key
 
 
-def contestants(sizes: Setting) -> dict[str, Contestant]:
-    """All of them, on the same trained models; each tells how many clusters it finds."""
-    x, y = clients(sizes)
+def contestants(setting: Setting) -> dict[str, Contestant]:
+    """Return the contestants, all with the same trained models; each returns its clusters."""
+    x, y = client_arrays(setting)
     data = ClientData.from_arrays(list(zip(x, y, strict=True)))
-    federation = Simulation(data, mlp(sizes.hidden), device="cpu", validation=0.0)
-    every = range(sizes.clients)
-    starts = federation.initial(0).repeat(sizes.clients, 1)
-    work = Work(
-        steps=sizes.local_steps, local_steps=sizes.local_steps, batch_size=sizes.batch,
-        optimizer="adam", lr=0.003,
+    federation = Simulation(data, mlp(setting.hidden), device="cpu", validation=0.0)
+    clients = range(setting.num_clients)
+    starts = federation.initial_model(0).repeat(setting.num_clients, 1)
+    local = LocalTraining(
+        steps=setting.local_steps, local_steps=setting.local_steps,
+        batch_size=setting.batch_size, optimizer="adam", lr=0.003,
     )  # fmt: skip
-    models = federation.fit(starts, every, work, Key(0, "benchmark"))
-    limit = between_groups(cross_loss(own := Side.clients(federation, models), own))
+    models = federation.ask(Train(clients, starts, local, Key(0, "benchmark"))).values
+    local_models = ModelSet.of_clients(federation, models)
+    threshold = between_groups(cross_loss(local_models, local_models))
 
-    def all_pairs(sample: Sample | None = None) -> float:
-        side = Side.clients(federation, models, sample)
-        return clusters(cross_loss(side, side))
+    def all_pairs(subsample: Subsample | None = None) -> float:
+        model_set = ModelSet.of_clients(federation, models, subsample=subsample)
+        return num_clusters(cross_loss(model_set, model_set))
 
     def lazy() -> float:
-        side = Side.clients(federation, models)
+        model_set = ModelSet.of_clients(federation, models)
 
-        def near(vertex: int, others: np.ndarray) -> np.ndarray:
-            return cross_loss(side.take(np.array([vertex])), side.take(others))[0] <= limit
+        def has_edges(client: int, candidates: np.ndarray) -> np.ndarray:
+            pivot_model = model_set.take(np.array([client]))
+            return cross_loss(pivot_model, model_set.take(candidates))[0] <= threshold
 
-        order = np.random.default_rng(0).permutation(sizes.clients)
-        return Partition(pivot(near, order)).num_clusters
+        order = np.random.default_rng(0).permutation(setting.num_clients)
+        return Partition(pivot(has_edges, order)).num_clusters
 
-    modules = [mlp(sizes.hidden) for _ in every]
+    modules = [mlp(setting.hidden) for _ in clients]
     for module, row in zip(modules, models, strict=True):
         vector_to_parameters(row, module.parameters())
 
@@ -60,39 +71,41 @@ def contestants(sizes: Setting) -> dict[str, Contestant]:
         return [(x[client], y[client])]
 
     def loaded(client: int) -> Batches:
-        return DataLoader(TensorDataset(x[client], y[client]), sizes.batch)
+        return DataLoader(TensorDataset(x[client], y[client]), setting.batch_size)
 
     def pairs(batches: Callable[[int], Batches], count: int) -> np.ndarray:
-        return np.array([[loss(modules[i], batches(j)) for j in every] for i in every[:count]])
+        return np.array(
+            [[mean_loss(modules[i], batches(j)) for j in clients] for i in clients[:count]]
+        )
 
     def plain(name: str, batches: Callable[[int], Batches]) -> tuple[str, Contestant]:
         count = best_threads(lambda: pairs(batches, 2))
 
         def run() -> float:
-            with threads(count):
-                losses = pairs(batches, sizes.clients)
-            return clusters((losses + losses.T) / 2)
+            with torch_threads(count):
+                losses = pairs(batches, setting.num_clients)
+            return num_clusters((losses + losses.T) / 2)
 
-        return f"{name}, {named(count)}", run
+        return f"{name}, {thread_label(count)}", run
 
-    def clusters(distances: np.ndarray) -> float:
-        return cluster_graph(threshold_graph(distances, limit), "correlation", 0).num_clusters
+    def num_clusters(distances: np.ndarray) -> float:
+        return cluster_graph(threshold_graph(distances, threshold), "correlation", 0).num_clusters
 
     return {
         "srfca": all_pairs,
-        "srfca, 128 samples": partial(all_pairs, Sample(128, 0)),
+        "srfca, 128 samples": partial(all_pairs, Subsample(128, 0)),
         "srfca, lazy pivots": lazy,
         **dict([plain("plain loop", at_once), plain("plain loop with a DataLoader", loaded)]),
     }
 
 
 def between_groups(distances: np.ndarray) -> float:
-    """A threshold between the distances of clients of one group and those of others."""
-    group = np.arange(len(distances)) % 4
+    """Return a threshold between the distances inside groups and those between groups."""
+    group = np.arange(len(distances)) % GROUPS
     same = group[:, None] == group
     return float((distances[same].max() + distances[~same].min()) / 2)
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    serve(contestants(setting()))
+    serve(contestants(parse_setting()))

@@ -1,4 +1,4 @@
-"""The plain PyTorch loop over clients: a module, an optimiser and batches, one client at a time."""
+"""The plain PyTorch loop over clients: a module, an optimizer and batches, one client at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Batches = Iterable[Sequence[Tensor]]
 
 
 def train(module: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches) -> None:
-    """One step for each batch."""
+    """Take one step for each batch."""
     module.train()
     for inputs, targets in batches:
         optimizer.zero_grad()
@@ -23,8 +23,8 @@ def train(module: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches)
 
 
 @torch.no_grad()
-def loss(module: nn.Module, batches: Batches) -> float:
-    """The mean loss per sample."""
+def mean_loss(module: nn.Module, batches: Batches) -> float:
+    """Return the mean loss per sample."""
     module.eval()
     total, samples = 0.0, 0
     for inputs, targets in batches:

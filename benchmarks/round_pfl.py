@@ -1,6 +1,6 @@
 """One federated round of pfl-research: FedAvg, 100 users x 5 steps of SGD.
 
-In one process, or in several by ``python -m torch.distributed.run --nproc-per-node 2``.
+It runs in one process, or in several with ``python -m torch.distributed.run --nproc-per-node 2``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from time import perf_counter
 
 import torch
-from harness import Orders
+from harness import Channel
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -21,103 +21,103 @@ from pfl.data.sampling import MinimizeReuseUserSampler
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from setting import ROUND_LR, Setting, best_threads, mlp, round_samples, row, setting
+from setting import ROUND_LR, Setting, best_threads, mlp, parse_setting, round_samples, to_row
 from torch import Tensor, nn
 from torch.nn import functional
 
 
 class Net(nn.Module):
-    """The MLP with a loss, as pfl has it."""
+    """The MLP with a loss, as pfl expects it."""
 
-    def __init__(self, sizes: Setting) -> None:
+    def __init__(self, setting: Setting) -> None:
         super().__init__()
-        self.layers = mlp(sizes.hidden)
+        self.layers = mlp(setting.hidden)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The mean loss of a batch."""
+        """Return the mean loss of a batch."""
         return functional.cross_entropy(self.layers(x), y)
 
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, float]:
-        """Nothing is evaluated."""
+        """Return no metrics: nothing is evaluated."""
         return {}
 
 
-class Turns(TrainingProcessCallback):
-    """After every round, answer and wait to be told to go on."""
+class TimedRounds(TrainingProcessCallback):
+    """Waits for a command before every round, and replies after it."""
 
     def __init__(self, name: str, w0: Tensor) -> None:
         self.name, self.w0 = name, w0
         self.first = int(os.environ.get("RANK", 0)) == 0
-        self.several = "TORCHELASTIC_RUN_ID" in os.environ
+        self.distributed = "TORCHELASTIC_RUN_ID" in os.environ
         if self.first:
-            self.orders = Orders()
+            self.channel = Channel()
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
-        """Wait for the first order."""
+        """Wait for the first command."""
         if self.first:
-            self.orders.ready([self.name])
+            self.channel.ready([self.name])
         self.over = self.wait()
         return Metrics()
 
     def after_central_iteration(
         self, metrics: Metrics, model: PyTorchModel, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
-        """Answer, wait."""
+        """Reply, and wait for the next command."""
         if self.first:
-            taken = perf_counter() - self.start
-            moved = float((row(model.pytorch_model) - self.w0).norm())
-            self.orders.answer(taken, moved)
+            seconds = perf_counter() - self.start
+            step = float((to_row(model.pytorch_model) - self.w0).norm())
+            self.channel.reply(seconds, step)
         return self.wait(), Metrics()
 
     def wait(self) -> bool:
-        """Whether the race is over; all processes learn it at once."""
+        """Wait for a command in all processes; return whether the benchmark is over."""
         go = torch.ones(1)
-        if self.first and self.orders.next() is None:
+        if self.first and self.channel.next() is None:
             go.zero_()
-        if self.several:
+        if self.distributed:
             torch.distributed.broadcast(go, src=0)
         self.start = perf_counter()
         return not bool(go)
 
 
-def main(sizes: Setting) -> None:
+def main(setting: Setting) -> None:
     """Serve rounds of one training."""
     logging.disable(logging.CRITICAL)
-    several = int(os.environ.get("WORLD_SIZE", 1))
-    net = Net(sizes)
+    num_processes = int(os.environ.get("WORLD_SIZE", 1))
+    net = Net(setting)
     model = PyTorchModel(
         net,
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
     )
-    x, y = round_samples(sizes)
-    if several == 1:
+    x, y = round_samples(setting)
+    if num_processes == 1:
         batch = (x[0, 0], y[0, 0])
         torch.set_num_threads(best_threads(lambda: net.loss(*batch).backward()))
         net.zero_grad(set_to_none=True)
     users = {
-        str(user): PyTorchTensorDataset((own_x.flatten(0, 1), own_y.flatten(0, 1)))
-        for user, (own_x, own_y) in enumerate(zip(x, y, strict=True))
+        str(user): PyTorchTensorDataset((inputs.flatten(0, 1), targets.flatten(0, 1)))
+        for user, (inputs, targets) in enumerate(zip(x, y, strict=True))
     }
     dataset = FederatedDataset(users.__getitem__, MinimizeReuseUserSampler(list(users)))
-    how = "one process" if several == 1 else f"{several} processes"
+    label = "one process" if num_processes == 1 else f"{num_processes} processes"
     FederatedAveraging().run(
         backend=SimulatedBackend(training_data=dataset, val_data=dataset),
         model=model,
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=10**6, evaluation_frequency=10**7,
-            train_cohort_size=sizes.clients, val_cohort_size=0,
+            train_cohort_size=setting.num_clients, val_cohort_size=0,
         ),
         model_train_params=NNTrainHyperParams(
-            local_num_epochs=1, local_learning_rate=ROUND_LR, local_batch_size=sizes.batch,
+            local_num_epochs=1, local_learning_rate=ROUND_LR, local_batch_size=setting.batch_size,
         ),
-        callbacks=[Turns(f"pfl-research, {how}", row(net))],
+        callbacks=[TimedRounds(f"pfl-research, {label}", to_row(net))],
         send_metrics_to_platform=False,
     )  # fmt: skip
-    if several > 1:  # the threads of torch.distributed abort an ordinary end
+    if num_processes > 1:  # the threads of torch.distributed abort an ordinary exit
         torch.distributed.barrier()
         os._exit(0)
 
 
 if __name__ == "__main__":
-    main(setting())
+    main(parse_setting())

@@ -1,6 +1,6 @@
-"""What all benchmarks share: clients with images of MNIST's shape, the paper's MLP, sizes.
+"""What all benchmarks share: sizes, client data with images of MNIST's shape, the paper's MLP.
 
-Needs torch alone, so that every environment draws the very same data and w0.
+Needs only torch, so that every environment draws exactly the same data and initial model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 GROUPS = 4
-ROUND = "benchmark round"
+ROUND_PURPOSE = "benchmark round"
 ROUND_LR = 0.1
 
 
@@ -23,65 +23,70 @@ ROUND_LR = 0.1
 class Setting:
     """Sizes of the benchmarks."""
 
-    clients: int = 100
-    samples: int = 600
+    num_clients: int = 100
+    num_samples: int = 600
+    """Training samples of each client."""
     hidden: int = 200
-    batch: int = 50
+    batch_size: int = 50
     local_steps: int = 50
-    """Of every client alone: a fifth of the paper's 250."""
+    """Steps of local training: a fifth of the paper's 250."""
     round_steps: int = 5
-    rows: int = 100
-    length: int = 10_000_000
-    """The rows of the trimmed mean, and how long they are."""
+    num_rows: int = 100
+    """Rows of the trimmed mean."""
+    row_length: int = 10_000_000
     quick: bool = False
 
 
 FULL = Setting()
 QUICK = Setting(
-    clients=8, samples=60, hidden=16, batch=10, local_steps=4, round_steps=2, rows=20,
-    length=5_000, quick=True,
+    num_clients=8, num_samples=60, hidden=16, batch_size=10, local_steps=4, round_steps=2,
+    num_rows=20, row_length=5_000, quick=True,
 )  # fmt: skip
 
 
-def setting() -> Setting:
-    """The sizes that the command line asks for."""
+def parse_setting() -> Setting:
+    """Return the sizes that the command line asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     return QUICK if parser.parse_known_args()[0].quick else FULL
 
 
-def clients(sizes: Setting, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Ten patterns and noise, turned by a quarter per group: x ``[m, n, 784]``, y ``[m, n]``."""
+def client_arrays(setting: Setting, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Draw ten patterns with noise, rotated by a further 90 degrees for each group of clients.
+
+    Returns:
+        x ``[m, n, 784]`` and y ``[m, n]``.
+    """
     g = torch.Generator().manual_seed(seed)
     patterns = torch.randn(10, 28, 28, generator=g)
-    turned = torch.stack([torch.rot90(patterns, turn, (1, 2)) for turn in range(GROUPS)]).flatten(2)
-    y = torch.randint(10, (sizes.clients, sizes.samples), generator=g)
-    group = (torch.arange(sizes.clients) % GROUPS).unsqueeze(1)
-    noise = torch.randn(sizes.clients, sizes.samples, 784, generator=g)
-    return (turned[group, y] + 3 * noise) / 4, y
+    rotated = torch.stack([torch.rot90(patterns, turn, (1, 2)) for turn in range(GROUPS)])
+    y = torch.randint(10, (setting.num_clients, setting.num_samples), generator=g)
+    group = (torch.arange(setting.num_clients) % GROUPS).unsqueeze(1)
+    noise = torch.randn(setting.num_clients, setting.num_samples, 784, generator=g)
+    return (rotated.flatten(2)[group, y] + 3 * noise) / 4, y
 
 
 def mlp(hidden: int, seed: int = 0) -> nn.Sequential:
-    """The paper's MLP, with a start that the seed decides."""
+    """Return the paper's MLP, initialized by the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
-def row(module: nn.Module) -> Tensor:
-    """All weights of a module as one vector ``[P]``."""
+def to_row(module: nn.Module) -> Tensor:
+    """Return all weights of a module as one vector ``[P]``."""
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-def training_flops(sizes: Setting, steps: int) -> float:
-    """Of the products of all clients' steps: forward, and backward without the inputs' gradient."""
-    first, second = 784 * sizes.hidden, sizes.hidden * 10
-    return 2.0 * sizes.clients * steps * sizes.batch * (2 * first + 3 * second)
+def training_flops(setting: Setting, steps: int) -> float:
+    """Count the FLOPs of all clients' matrix products: forward, and backward without inputs."""
+    first, second = 784 * setting.hidden, setting.hidden * 10
+    return 2.0 * setting.num_clients * steps * setting.batch_size * (2 * first + 3 * second)
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
-    """So many threads inside torch's operations."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch's operations use this many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -90,39 +95,39 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def named(count: int) -> str:
-    """So many threads, in words."""
+def thread_label(count: int) -> str:
+    """Return a number of threads in words."""
     return "1 thread" if count == 1 else f"{count} threads"
 
 
-def best_threads(work: Callable[[], object]) -> int:
-    """One thread, or torch's own number: whichever does the work faster."""
-    taken = {}
+def best_threads(function: Callable[[], object]) -> int:
+    """Return 1 or torch's default number of threads, whichever runs the function faster."""
+    fastest = {}
     for count in {1, torch.get_num_threads()}:
-        with threads(count):
-            work()
+        with torch_threads(count):
+            function()
             seconds = []
             for _ in range(3):
                 start = perf_counter()
-                work()
+                function()
                 seconds.append(perf_counter() - start)
-            taken[count] = min(seconds)
-    return min(taken, key=taken.__getitem__)
+            fastest[count] = min(seconds)
+    return min(fastest, key=fastest.__getitem__)
 
 
-def round_batches(sizes: Setting) -> Tensor:
-    """Which samples clients take in the first round of srfca, and of all: ``[m, steps, b]``."""
+def round_batches(setting: Setting) -> Tensor:
+    """Return the samples of each client's batches in srfca's first round: ``[m, steps, b]``."""
     from srfca.random import Key, batches, client_words, streams
 
-    names = [str(client) for client in range(sizes.clients)]
-    counts = torch.full((sizes.clients,), sizes.samples)
-    stream = streams(Key(0, ROUND), client_words(names))
-    return batches(stream, counts, sizes.batch, sizes.round_steps)
+    client_ids = [str(client) for client in range(setting.num_clients)]
+    sizes = torch.full((setting.num_clients,), setting.num_samples)
+    stream = streams(Key(0, ROUND_PURPOSE), client_words(client_ids))
+    return batches(stream, sizes, setting.batch_size, setting.round_steps)
 
 
-def round_samples(sizes: Setting) -> tuple[Tensor, Tensor]:
-    """The same ready-made: x ``[m, steps, b, 784]``, y ``[m, steps, b]``."""
-    x, y = clients(sizes)
-    every = torch.arange(sizes.clients).view(-1, 1, 1)
-    index = round_batches(sizes)
-    return x[every, index], y[every, index]
+def round_samples(setting: Setting) -> tuple[Tensor, Tensor]:
+    """Return these batches: x ``[m, steps, b, 784]``, y ``[m, steps, b]``."""
+    x, y = client_arrays(setting)
+    clients = torch.arange(setting.num_clients).view(-1, 1, 1)
+    index = round_batches(setting)
+    return x[clients, index], y[clients, index]

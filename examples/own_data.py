@@ -1,4 +1,4 @@
-"""Your own clients, your own network: three groups of sensors that follow different curves.
+"""Your own clients and network: three groups of sensors with different curves.
 
 python examples/own_data.py
 """
@@ -6,7 +6,7 @@ python examples/own_data.py
 import numpy as np
 from torch import nn
 
-from srfca import SRFCA, ClientData, Simulation, Work
+from srfca import SRFCA, ClientData, LocalTraining, Simulation
 
 rng = np.random.default_rng(0)
 curves = [np.sin, np.cos, np.abs]
@@ -18,13 +18,13 @@ for number in range(24):
 
 
 def network() -> nn.Module:
-    """A small network; w0 follows from the seed."""
+    """Return a small network; the seed decides its initial weights."""
     return nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
 
 
 federation = Simulation(ClientData.from_arrays(sensors), network)
-work = Work(steps=300, batch_size=20, optimizer="adam", lr=0.01)
-result = SRFCA(work=work).fit(federation, seed=0)
+local = LocalTraining(steps=300, batch_size=20, optimizer="adam", lr=0.01)
+result = SRFCA(local=local).fit(federation, seed=0)
 print(result.summary())
-for name, label in zip(result.clients, result.labels, strict=True):
+for name, label in zip(result.client_ids, result.labels, strict=True):
     print(f"{name:>10}: cluster {label}")

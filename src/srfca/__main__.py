@@ -1,5 +1,6 @@
 """``python -m srfca``."""
 
-from srfca.cli import main
+from srfca.cli.app import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""A client and its own data."""
+"""The client: it trains and evaluates on its own data."""
 
 from flwr.app import Context
 
@@ -7,14 +7,15 @@ from srfca import ClientData, data
 from srfca.flower import client_app
 
 
-def own_data(context: Context) -> ClientData:
-    """Digits that are all turned by the same angle; read yours from this machine instead.
+def load_data(context: Context) -> ClientData:
+    """Return this client's data: digits that are all rotated by the same angle.
 
-    For your own: ``ClientData.from_arrays({name: (x, y)}, {name: (x_test, y_test)})``, with a name that no
-    other client has and that stays.
+    To use your own, return ``ClientData.from_arrays({name: (x, y)}, {name: (x_test, y_test)})``
+    with what you read from this machine. The name must be unique, and must not change.
     """
-    everybody = data.rotated_digits(num_clients=int(context.node_config["num-partitions"]), rotations=2)
-    return everybody.select(int(context.node_config["partition-id"]))
+    num_clients = int(context.node_config["num-partitions"])
+    digits = data.rotated_digits(num_clients=num_clients, rotations=2)
+    return digits.select(int(context.node_config["partition-id"]))
 
 
-app = client_app(model=model, data=own_data)
+app = client_app(model=model, data=load_data)

@@ -1,4 +1,4 @@
-"""The server: SR-FCA, unless pyproject.toml says otherwise."""
+"""The server: it runs SR-FCA, unless pyproject.toml chooses another method."""
 
 from flower_digits.task import model
 from srfca.flower import server_app

@@ -1,5 +1,5 @@
-"""What the server and the clients share: the model."""
+"""The model, which the server and the clients share."""
 
 from srfca import models
 
-model = models.mlp(64, 32, 10)  # or any function that makes a torch.nn.Module
+model = models.mlp(64, 32, 10)  # or any function that returns a torch.nn.Module

@@ -1,4 +1,4 @@
-"""Flower apps to begin with: ``srfca flower new``."""
+"""Templates of Flower apps: ``srfca flower new``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from srfca.errors import InputError, require
 
 
 def new_app(folder: Path) -> list[Path]:
-    """Write a Flower app into a new folder, and return its files; it is called like the folder.
+    """Write a Flower app into a new folder.
+
+    Args:
+        folder: The folder, whose name becomes the name of the app.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        InputError: If the name is not allowed, or the folder is not empty.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as home:
@@ -22,7 +31,7 @@ def new_app(folder: Path) -> list[Path]:
     name = folder.resolve().name
     require(
         re.fullmatch(r"[a-z][a-z0-9-]*[a-z0-9]", name) is not None,
-        f"an app's folder is called by small letters, digits and dashes, not {name!r}",
+        f"an app's folder must be named in lower-case letters, digits and dashes, not {name!r}",
     )
     require(not folder.exists() or folder.is_dir(), f"{folder} is a file")
     if folder.exists() and any(folder.iterdir()):
@@ -31,9 +40,9 @@ def new_app(folder: Path) -> list[Path]:
     spec = find_spec(package)
     require(
         not iskeyword(package) and (spec is None or spec.origin is None),
-        f"{package!r} means something else in Python: choose another name",
+        f"{package!r} is a keyword or an installed module of Python: choose another name",
     )
-    written = []
+    written: list[Path] = []
     template = files("srfca.apps") / "template"
     for source in sorted(template.iterdir(), key=lambda source: source.name):
         text = source.read_text("utf-8").replace("@name@", name).replace("@package@", package)

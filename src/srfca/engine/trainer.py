@@ -190,11 +190,9 @@ class Trainer:
         """Train entries into ``rows`` ``[c, P]``, block by block; return their optimizer states."""
         parts = self._block_slices(len(chunk.entries), max(batch_sizes))
         blocks = [self._block(chunk, part, batch_sizes, plan, rows, states) for part in parts]
-        final: list[OptimizerState | None] = []
-        for number, (coordinates, span) in enumerate(chunk.spans):
-            phase = [block.phase(span, first=number == 0) for block in blocks]
-            trainable = trainable_parameters(self._network.layout, coordinates)
-            final = self._executor.train(phase, chunk.local, trainable)
+        layout = self._network.layout
+        phases = [(trainable_parameters(layout, names), span) for names, span in chunk.spans]
+        final = self._executor.train(blocks, chunk.local, phases)
         updated: dict[Entry, OptimizerState] = {}
         for part, state in zip(parts, final, strict=True):
             if state is not None:

@@ -1,11 +1,4 @@
-"""Several methods on one experiment: which runs there are, which are there already, and their rows.
-
->>> from srfca.experiments import config
->>> experiment = config.load("rotated-digits").set(["num_clients=8", "steps=4", "rotations=2"])
->>> comparison = compare(experiment, ["local", "global"], seeds=[0, 1])
->>> [(row["name"], row["seed"]) for row in comparison.rows]
-[('Local', 0), ('Global', 0), ('Local', 1), ('Global', 1)]
-"""
+"""Several methods side by side on one experiment."""
 
 from __future__ import annotations
 
@@ -16,76 +9,36 @@ from pathlib import Path
 
 from srfca.errors import require
 from srfca.experiments import runner
-from srfca.experiments.bench import Bench, Done, Finished, Task
-from srfca.experiments.config import METHODS, Experiment, takes_k
+from srfca.experiments.executor import OnFinish, RunExecutor, RunOutcome, RunSpec
+from srfca.experiments.experiment import Experiment, method_class
+from srfca.experiments.metrics import Metrics
 from srfca.experiments.parallel import run_parallel
-from srfca.experiments.runner import Row
 from srfca.files import writable_folder
 
-DEFAULT = ("sr-fca", "oracle", "local", "global", "ifca", "cfl", "fedsoft")
-"""The methods that are compared unless others are named."""
+DEFAULT_METHODS = ("sr-fca", "oracle", "local", "global", "ifca", "cfl", "fedsoft")
+"""The methods that are compared by default: a baseline or two of each kind."""
+_BUDGET_ITERATIONS = 20
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of a comparison."""
+    """The runs of a comparison.
 
-    rows: list[Row]
-    """The figures of the runs that succeeded, in the order of the tasks."""
-    failures: list[Done]
+    Args:
+        metrics: The metrics of the runs that succeeded, in the order of the specs.
+        failures: The runs that failed.
+        reused: How many runs were read from disk.
+    """
+
+    metrics: list[Metrics]
+    failures: list[RunOutcome]
     reused: int
-    """How many of the runs had been done by earlier calls."""
 
 
 def default_methods(experiment: Experiment) -> list[str]:
-    """The methods to compare: Oracle is one of them where the true clusters are known."""
-    known = experiment.clusters != "unknown"
-    return [name for name in DEFAULT if name in METHODS and (known or name != "oracle")]
-
-
-def tasks(
-    experiment: Experiment,
-    methods: Sequence[str],
-    seeds: Sequence[int] = (0,),
-    k: Sequence[int] | None = None,
-    equal_budget: bool = False,
-) -> list[Task]:
-    """All runs of a comparison, seed by seed; bad parameters are refused here, before any run.
-
-    Args:
-        experiment: What is run.
-        methods: Their names on the command line.
-        seeds: One run each.
-        k: The numbers of clusters for the methods that must be told one, instead of the
-            experiment's.
-        equal_budget: Give every method the local steps that SR-FCA may take, instead of the same
-            steps to each of its trainings.
-    """
-    methods, seeds = list(dict.fromkeys(methods)), list(dict.fromkeys(seeds))
-    told = [name for name in methods if takes_k(name)]
-    require(k is None or bool(told), "k is for methods that must be told it: none of these")
-    variants = []
-    for name in methods:
-        for number in _numbers(experiment, name, k) if name in told else (None,):
-            settings: tuple[str, ...] = () if number is None else (f"{name}.k={number}",)
-            if equal_budget:
-                settings += (f"{name}.steps={_equal_steps(experiment.set(settings), name)}",)
-            runner.method(experiment.set(settings), name)
-            variants.append(Task(name, 0, number, settings))
-    return [replace(variant, seed=seed) for seed, variant in product(seeds, variants)]
-
-
-def budget(experiment: Experiment) -> float:
-    """The most local steps of a client in SR-FCA, if it takes part in every round."""
-    learner = runner.method(experiment, "sr-fca")
-    return float(learner.work.steps * learner.trainings)
-
-
-def terms(experiment: Experiment, equal_budget: bool) -> str:
-    """How long the methods of a comparison train, for people to read."""
-    if equal_budget:
-        return f"every method with SR-FCA's {budget(experiment):.0f} local steps a client, at most"
-    return f"every training of {runner.method(experiment, 'sr-fca').work.steps} steps"
+    """Return the methods to compare by default: those that need the truth only if it is known."""
+    has_truth = experiment.clusters != "unknown"
+    return [key for key in DEFAULT_METHODS if has_truth or not method_class(key).needs_truth]
 
 
 def compare(
@@ -100,63 +53,138 @@ def compare(
     folder: str | Path | None = None,
     out: Path | None = None,
 ) -> Comparison:
-    """Run methods side by side; see ``tasks`` and ``run``."""
-    chosen = tasks(experiment, methods, seeds, k, equal_budget)
-    bench = Bench(experiment, device, folder, out)
-    return run(bench, chosen, jobs)
+    """Run methods side by side.
+
+    Args:
+        experiment: What to run.
+        methods: Keys of methods, or ``MODULE:CLASS``.
+        seeds: One run each.
+        k: Numbers of clusters for the methods that need one; None is those of the experiment.
+        equal_budget: Give every method the local steps that SR-FCA may take.
+        jobs: Number of processes.
+        device: Where clients train.
+        folder: The data folder.
+        out: A folder to save runs in; runs that it holds already are not repeated.
+
+    Returns:
+        Metrics of the runs, and failures.
+
+    Raises:
+        InputError: If a method does not exist, or a parameter is not allowed.
+
+    Examples:
+        >>> from srfca.experiments import config
+        >>> settings = ["num_clients=8", "steps=4", "rotations=2"]
+        >>> experiment = config.load("rotated-digits").set(settings)
+        >>> comparison = compare(experiment, ["local", "global"], seeds=[0, 1])
+        >>> [(metrics["name"], metrics["seed"]) for metrics in comparison.metrics]
+        [('Local', 0), ('Global', 0), ('Local', 1), ('Global', 1)]
+    """
+    experiment = experiment.with_methods(methods)
+    specs = run_specs(experiment, methods, seeds, k, equal_budget)
+    return execute(RunExecutor(experiment, device, folder, out), specs, jobs)
 
 
-def run(
-    bench: Bench,
-    tasks: Sequence[Task],
+def run_specs(
+    experiment: Experiment,
+    methods: Sequence[str],
+    seeds: Sequence[int] = (0,),
+    k: Sequence[int] | None = None,
+    equal_budget: bool = False,
+) -> list[RunSpec]:
+    """Return all runs of a comparison, seed by seed. Arguments are those of ``compare``.
+
+    Raises:
+        InputError: If a method does not exist, or a parameter is not allowed.
+    """
+    methods, seeds = list(dict.fromkeys(methods)), list(dict.fromkeys(seeds))
+    with_k = [key for key in methods if method_class(key).needs_k]
+    require(k is None or bool(with_k), "k is for methods that need it, and none of these does")
+    variants = []
+    for key in methods:
+        for number in _numbers_of_clusters(experiment, key, k) if key in with_k else (None,):
+            settings: tuple[str, ...] = () if number is None else (f"{key}.k={number}",)
+            if equal_budget:
+                settings += (f"{key}.steps={_equal_steps(experiment.set(settings), key)}",)
+            runner.make_method(experiment.set(settings), key)
+            variants.append(RunSpec(key, 0, number, settings))
+    return [replace(variant, seed=seed) for seed, variant in product(seeds, variants)]
+
+
+def execute(
+    executor: RunExecutor,
+    specs: Sequence[RunSpec],
     jobs: int = 1,
-    finished: Finished = lambda done: None,
+    on_finish: OnFinish = lambda outcome: None,
 ) -> Comparison:
-    """Do the tasks that are not saved yet, in so many processes, and gather all rows.
+    """Execute the runs that are not saved yet. A run that fails does not affect the others.
 
-    A run that fails does not keep the others from finishing. ``finished`` is called with each task
-    as soon as it is done, first with those that were done already.
+    Args:
+        executor: Executes them.
+        specs: What to run.
+        jobs: Number of processes.
+        on_finish: Called with each run as soon as it has finished, first with those from disk.
+
+    Returns:
+        All runs, in the order of ``specs``.
     """
     require(jobs >= 1, f"jobs must be at least 1, not {jobs}")
-    answers: dict[Task, Done] = {}
+    outcomes: dict[RunSpec, RunOutcome] = {}
 
-    def take(done: Done) -> None:
-        answers[done.task] = done
-        finished(done)
+    def finish(outcome: RunOutcome) -> None:
+        outcomes[outcome.spec] = outcome
+        on_finish(outcome)
 
-    if bench.out is not None:
-        writable_folder(bench.out)
-        for task in tasks:
-            if (done := bench.saved(task)) is not None:
-                take(done)
-    reused = len(answers)
-    left = [task for task in tasks if task not in answers]
-    if jobs > 1 and len(left) > 1:
-        run_parallel(replace(bench, monitor=None), left, min(jobs, len(left)), take)
+    if executor.out is not None:
+        writable_folder(executor.out)
+        for spec in specs:
+            if (outcome := executor.read_saved(spec)) is not None:
+                finish(outcome)
+    reused = len(outcomes)
+    remaining = [spec for spec in specs if spec not in outcomes]
+    if jobs > 1 and len(remaining) > 1:
+        workers = min(jobs, len(remaining))
+        run_parallel(replace(executor, monitor=None), remaining, workers, finish)
     else:
-        for task in left:
-            take(bench(task))
-    ordered = [answers[task] for task in tasks]
-    rows = [done.row for done in ordered if done.row is not None]
-    return Comparison(rows, [done for done in ordered if done.row is None], reused)
+        for spec in remaining:
+            finish(executor.execute(spec))
+    ordered = [outcomes[spec] for spec in specs]
+    metrics = [outcome.metrics for outcome in ordered if outcome.metrics is not None]
+    return Comparison(metrics, [run for run in ordered if run.metrics is None], reused)
 
 
-def _numbers(experiment: Experiment, name: str, k: Sequence[int] | None) -> Sequence[int]:
-    """The numbers of clusters for a method: those given, its own setting, or the experiment's."""
+def budget(experiment: Experiment) -> float:
+    """Return the largest number of local steps of a client in SR-FCA, averaged over the clients."""
+    method = runner.make_method(experiment, "sr-fca")
+    return float(method.local.steps * method.trainings)
+
+
+def training_length(experiment: Experiment, equal_budget: bool) -> str:
+    """Describe how long the methods of a comparison train, for the title of a table."""
+    if equal_budget:
+        return f"every method with SR-FCA's {budget(experiment):.0f} local steps a client, at most"
+    return f"every training of {runner.make_method(experiment, 'sr-fca').local.steps} steps"
+
+
+def _numbers_of_clusters(
+    experiment: Experiment, key: str, k: Sequence[int] | None
+) -> Sequence[int]:
+    """Return k if it is given, else what the method's section says, else the experiment's."""
     if k is not None:
         return list(dict.fromkeys(k))
-    own = experiment.sections[name].get("k")
-    return experiment.k if own is None else [own]
+    setting = experiment.sections.get(key, {}).get("k")
+    return experiment.k if setting is None else [setting]
 
 
-def _equal_steps(experiment: Experiment, name: str) -> int:
-    """The steps of a training for which a method spends what SR-FCA does.
+def _equal_steps(experiment: Experiment, key: str) -> int:
+    """Return the steps of a training with which a method spends the budget of SR-FCA.
 
-    It takes several looks where a part does not grow with them, such as FedGroup's pretraining.
+    This is iterated, because a part of the cost may not depend on the steps (the pretraining of
+    FedGroup).
     """
     wanted = budget(experiment)
     steps = round(wanted)
-    for _ in range(20):
-        learner = runner.method(experiment.set([f"{name}.steps={steps}"]), name)
-        steps = max(1, round(wanted / learner.trainings))
+    for _ in range(_BUDGET_ITERATIONS):
+        method = runner.make_method(experiment.set([f"{key}.steps={steps}"]), key)
+        steps = max(1, round(wanted / method.trainings))
     return steps

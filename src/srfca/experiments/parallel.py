@@ -18,37 +18,48 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from srfca.experiments.bench import Bench, Done, Finished, Task
+from srfca.experiments.executor import OnFinish, RunExecutor, RunOutcome, RunSpec
 
-_GRACE = 5.0
-"""Seconds that a worker has to end in."""
-_benches: list[Bench] = []
-"""The bench of a worker process."""
+_GRACE_SECONDS = 5.0
+"""How long a worker process has to end before it is killed."""
+_executors: list[RunExecutor] = []
+"""The executor of this worker process."""
 
 
-def default_jobs(device: str, tasks: int) -> int:
-    """As many processes as there are cores; one on a GPU, or for a single task."""
+def default_jobs(device: str, runs: int) -> int:
+    """Return how many processes to use: one per core, but one on a GPU or for a single run."""
     gpu = torch.cuda.is_available() if device == "auto" else not device.startswith("cpu")
-    return 1 if gpu else max(1, min(tasks, cores()))
+    return 1 if gpu else max(1, min(runs, num_cores()))
 
 
-def cores() -> int:
-    """The cores that this process may use."""
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def run_parallel(bench: Bench, tasks: Sequence[Task], jobs: int, finished: Finished) -> None:
-    """Do the tasks in so many processes; whatever interrupts this one ends them too."""
+def run_parallel(
+    executor: RunExecutor, specs: Sequence[RunSpec], jobs: int, on_finish: OnFinish
+) -> None:
+    """Execute runs in worker processes.
+
+    Whatever interrupts this process also ends the workers.
+
+    Args:
+        executor: A copy of it goes to each worker.
+        specs: What to run.
+        jobs: Number of workers.
+        on_finish: Called in this process with each run that has finished.
+    """
     before = set(active_children())
-    threads = max(1, cores() // jobs)
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (bench, threads))
+    threads = max(1, num_cores() // jobs)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (executor, threads))
     try:
-        with _deaf():
-            futures = {pool.submit(_work, task): task for task in tasks}
+        with _ignoring_interrupts():
+            futures = {pool.submit(_execute, spec): spec for spec in specs}
         for future in as_completed(futures):
-            finished(_done(future, futures[future]))
+            on_finish(_outcome(future, futures[future]))
     except BaseException:
         _end_all(set(active_children()) - before)
         raise
@@ -57,26 +68,27 @@ def run_parallel(bench: Bench, tasks: Sequence[Task], jobs: int, finished: Finis
 
 
 def _end_all(children: Iterable[BaseProcess]) -> None:
-    """Let children drop what they have half written; what does not end then is killed."""
+    """Terminate processes so that they can remove partial files, and kill those that do not end."""
     for child in children:
         child.terminate()
-    deadline = time.monotonic() + _GRACE
+    deadline = time.monotonic() + _GRACE_SECONDS
     for child in children:
         child.join(max(0.0, deadline - time.monotonic()))
         child.kill()
 
 
-def _done(future: Future[Done], task: Task) -> Done:
+def _outcome(future: Future[RunOutcome], spec: RunSpec) -> RunOutcome:
+    """Return the outcome of a run, also if its worker died."""
     try:
         return future.result()
     except BrokenProcessPool:
-        why = "its process, or one beside it, was ended; if memory ran out, take fewer --jobs"
-        return Done(task, why=why)
+        error = "a worker process was killed; if memory ran out, use fewer --jobs"
+        return RunOutcome(spec, error=error)
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C: it is for this one, which ends them in order."""
+def _ignoring_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C: only this process handles it, and ends them in order."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,32 +99,33 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _begin(bench: Bench, threads: int) -> None:
-    """Make a worker of this process."""
+def _start_worker(executor: RunExecutor, threads: int) -> None:
+    """Set up a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    threadpool_limits(threads)  # numpy's
-    _benches.append(bench)
+    threadpool_limits(threads)  # of numpy
+    _executors.append(executor)
 
 
-def _work(task: Task) -> Done:
+def _execute(spec: RunSpec) -> RunOutcome:
+    """Execute a run in a worker process."""
     try:
-        return _benches[0](task)
-    except SystemExit:  # what was half written is gone by now; take no other task
+        return _executors[0].execute(spec)
+    except SystemExit:  # from _exit_on_signal; partial files are removed, and no further run starts
         os._exit(1)
 
 
-def _end(number: int, frame: Any) -> None:
+def _exit_on_signal(number: int, frame: Any) -> None:
     sys.exit(1)
 
 
 def _end_with_parent() -> None:
-    """Do not outlive the process that started this one, however it ended."""
+    """End this process when its parent has ended, however that happened."""
     parent = parent_process()
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE)
+        time.sleep(_GRACE_SECONDS)
         os._exit(1)

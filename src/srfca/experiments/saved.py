@@ -1,7 +1,6 @@
-"""Runs on disk: a result, and ``run.json`` with its figures and the settings that led to it.
+"""Runs on disk: a result, and ``run.json`` with its metrics and settings.
 
-A run is known by a digest of everything that decides it, so that one that is there need not be
-done again.
+A digest of everything that determines a run identifies it, so that a saved run is not repeated.
 """
 
 from __future__ import annotations
@@ -12,91 +11,76 @@ from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
-from srfca.errors import InputError, require
-from srfca.experiments.config import SHARED, Experiment
-from srfca.experiments.runner import Outcome, Row
+from srfca.experiments.experiment import SHARED_SECTIONS, Experiment
+from srfca.experiments.metrics import Metrics
+from srfca.experiments.runner import ScoredRun
+from srfca.experiments.source_code import code_digest, files_digest
+from srfca.experiments.user_model import model_files
 from srfca.files import replace_file
-from srfca.methods.result import undamaged
+from srfca.methods._common.result import is_intact
 
-RUN, COMMAND = "run.json", "command.json"
-ABOUT = ("settings", "srfca", "run_digest", "figures_digest")
-"""What ``run.json`` says besides the figures."""
-OPTIONS = {
-    "name", "data", "model", "device", "data_dir", "quick", "set_",
-    "method", "seed", "personalise", "as_json",
-}  # fmt: skip
-"""What ``command.json`` says."""
+RUN_FILE = "run.json"
+_EXTRA = ("settings", "srfca", "run_digest", "figures_digest")
+"""What ``run.json`` holds besides the metrics."""
 
 
-def settings(experiment: Experiment, method: str) -> dict[str, dict[str, Any]]:
-    """Those settings of an experiment that matter to a method."""
-    return {part: dict(experiment.sections[part]) for part in (*SHARED, method)}
+def run_settings(experiment: Experiment, method: str) -> dict[str, dict[str, Any]]:
+    """Return those sections of an experiment that concern a method."""
+    names = (*SHARED_SECTIONS, method)
+    return {name: dict(experiment.sections.get(name, {})) for name in names}
 
 
-def digest(experiment: Experiment, method: str, seed: int) -> str:
-    """Tells a run from all others: its settings, its data, its seed, and who ran it."""
+def run_digest(experiment: Experiment, method: str, seed: int) -> str:
+    """Return the digest that identifies a run.
+
+    It covers settings, seed and version, a user's data and model, and the code of a method, a data
+    set or a model that is not part of srfca.
+    """
     return _digest({
-        "settings": settings(experiment, method),
-        "own": experiment.fingerprint,
+        "settings": run_settings(experiment, method),
+        "fingerprint": experiment.fingerprint,
+        "code": _code_digests(experiment, method),
         "seed": seed,
         "srfca": __version__,
     })  # fmt: skip
 
 
-def save(outcome: Outcome, experiment: Experiment, folder: Path) -> None:
-    """Write a result and its figures; ``run.json`` comes last, so where it is, all is."""
-    outcome.result.save(folder)
-    row = outcome.row()
-    about = (
-        settings(experiment, outcome.method),
+def save(run: ScoredRun, experiment: Experiment, folder: Path) -> None:
+    """Write a result and its metrics; ``run.json`` comes last, so a folder that has it is whole."""
+    run.result.save(folder)
+    metrics = run.metrics
+    extra = (
+        run_settings(experiment, run.method),
         __version__,
-        digest(experiment, outcome.method, outcome.result.seed),
-        _digest(row),
+        run_digest(experiment, run.method, run.result.seed),
+        _digest(metrics),
     )
-    content = row | dict(zip(ABOUT, about, strict=True))
-    replace_file(folder / RUN, (json.dumps(content, indent=1) + "\n").encode())
+    content = metrics | dict(zip(_EXTRA, extra, strict=True))
+    replace_file(folder / RUN_FILE, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read(folder: Path, expected: str) -> Row | None:
-    """The figures of the run with this digest, or None if it is not there or is damaged."""
+def read(folder: Path, digest: str) -> Metrics | None:
+    """Return the metrics of the run with this digest, None if it is missing or damaged."""
     try:
-        row: Row = json.loads((folder / RUN).read_bytes())
-        _, _, run, figures = [row.pop(name) for name in ABOUT]
-        whole = undamaged(folder)
+        metrics: Metrics = json.loads((folder / RUN_FILE).read_bytes())
+        _, _, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
+        intact = is_intact(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return row if whole and (run, figures) == (expected, _digest(row)) else None
+    if not intact or (saved_digest, metrics_digest) != (digest, _digest(metrics)):
+        return None
+    return metrics
 
 
-def write_command(folder: Path, options: dict[str, Any]) -> None:
-    """Write down what a run was asked for, by which it can go on; another run's stays."""
-    text = json.dumps(options, indent=1, default=lambda path: str(path.absolute()))
-    if (folder / COMMAND).exists():
-        known, asked = read_command(folder), _with_paths(json.loads(text))
-        require(
-            known | {"as_json": None} == asked | {"as_json": None},
-            f"{folder} holds the journal of a run with other settings: choose another --out, or "
-            f"go on with that one by 'srfca resume {folder}'",
-        )
-    replace_file(folder / COMMAND, f"{text}\n".encode())
-
-
-def read_command(folder: Path) -> dict[str, Any]:
-    """What ``write_command`` wrote."""
-    try:
-        options = _with_paths(json.loads((folder / COMMAND).read_bytes()))
-        lacking = sorted(OPTIONS - set(options))
-        require(not lacking, f"{folder / COMMAND} is damaged: it lacks {', '.join(lacking)}")
-    except OSError as error:
-        raise InputError(f"{folder} holds no run with a journal: {error}") from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{folder / COMMAND} is damaged: {error!r}") from error
-    return options
-
-
-def _with_paths(options: dict[str, Any]) -> dict[str, Any]:
-    paths = {name: Path(options[name]) for name in ("data", "data_dir") if options[name]}
-    return options | paths
+def _code_digests(experiment: Experiment, method: str) -> list[str]:
+    """Return digests of the code of an experiment's components that are not part of srfca."""
+    digests = [code_digest(experiment.component(method))]
+    if experiment.user_data is None:  # otherwise the fingerprint covers both
+        digests.append(code_digest(experiment.component("data")))
+        model = str(experiment.sections["model"].get("name", ""))
+        if ":" in model:
+            digests.append(files_digest(model_files(model)))
+    return [digest for digest in digests if digest]
 
 
 def _digest(content: Any) -> str:

@@ -1,9 +1,9 @@
-"""Search for the settings of SR-FCA that do best on validation data.
+"""Search for parameters of SR-FCA on validation data.
 
-The rate, the trim (beta) and the threshold are searched with Optuna's TPE. Test data are never
-looked at, and the seeds are none that figures are reported for. The search is a journal file: one
-that was stopped goes on, and ends with the same trials as one that was not, since what is tried
-next depends on the finished trials alone.
+The learning rate, trim (beta) and the threshold are searched with Optuna's TPE sampler. Test data
+are never used, and the seeds differ from those of reported results. The search is kept in a journal
+file: a search that was stopped resumes and ends with the same trials, because each suggestion
+depends on the finished trials alone.
 """
 
 from __future__ import annotations
@@ -19,41 +19,48 @@ from types import ModuleType
 from typing import Any
 
 from srfca._version import __version__
+from srfca.engine import Simulation
 from srfca.errors import InputError, require
 from srfca.experiments import runner
-from srfca.experiments.config import Experiment
-from srfca.federation import Simulation
+from srfca.experiments.experiment import Experiment
+from srfca.experiments.saved import run_settings
 from srfca.files import replace_file, writable_folder
-from srfca.methods import SRFCA
-from srfca.methods.run import Monitor
+from srfca.methods._common.run import Monitor
+from srfca.methods.sr_fca import SRFCA
 
 FIRST_SEED = 1000
-"""The first of the seeds that trials are run with."""
-REACH = 10.0
-"""How far from the experiment's rate it is searched, as a factor either way."""
-MOST_TRIM = 0.4
+"""The first seed of a trial."""
+LR_FACTOR = 10.0
+"""The learning rate is searched from a tenth to ten times that of the experiment."""
+MAX_TRIM = 0.4
 QUANTILES = (5, 95)
-"""Of the distances, in per cent."""
+"""Range of the threshold as a quantile of the distances, in percent."""
 JOURNAL, BEST = "journal.log", "best.json"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings that were tried."""
+    """Settings that were tried, with their scores on validation data.
+
+    Args:
+        number: From 0.
+        settings: As ``--set`` takes them.
+        accuracy: Mean over the clients and the seeds; None if the targets are not classes.
+        loss: The same for the loss; None if the trial failed.
+        error: The error message, if it failed.
+        seconds: How long it took.
+    """
 
     number: int
     settings: tuple[str, ...]
-    """As ``--set`` takes them."""
     accuracy: float | None
-    """Mean over the clients, on validation data, of their final models; and over the seeds."""
     loss: float | None
-    why: str | None
-    """Why it failed, if it did."""
+    error: str | None
     seconds: float
 
     @property
     def score(self) -> float:
-        """What is maximised: the accuracy, or minus the loss where the targets are no classes."""
+        """What is maximized: the accuracy, or minus the loss if the targets are not classes."""
         if self.loss is None:
             return float("-inf")
         return -self.loss if self.accuracy is None else self.accuracy
@@ -68,46 +75,53 @@ def tune(
     folder: str | Path | None = None,
     out: Path | None = None,
     monitor: Monitor | None = None,
-    finished: Callable[[Trial], None] = lambda trial: None,
+    on_finish: Callable[[Trial], None] = lambda trial: None,
 ) -> list[Trial]:
-    """Try settings until there are so many trials, and return them, the best first.
+    """Try settings of SR-FCA. The first trial is the experiment without changes.
 
-    The first trial is the experiment as it is. A trial that fails (it diverges, say) is one of
-    them, with its reason.
+    A trial that fails (for example because it diverges) counts as a trial, with its error.
 
     Args:
-        experiment: What is tuned.
-        trials: How many in all, those of earlier calls with the same ``out`` included.
-        seeds: Over how many seeds a trial is averaged, from 1000 on.
-        device: Where it is run.
-        folder: Where data sets are looked for.
-        out: A folder that keeps the search, so that another call goes on with it.
-        monitor: Is shown the stages of each run.
-        finished: Is called with each trial that is done.
+        experiment: What to tune.
+        trials: How many in all, including those of earlier calls with the same ``out``.
+        seeds: Number of seeds that a trial is averaged over, from 1000 on.
+        device: Where clients train.
+        folder: The data folder.
+        out: A folder that keeps the search, so that a later call resumes it.
+        monitor: Follows the stages of each run.
+        on_finish: Called with each new trial.
+
+    Returns:
+        All trials, the best first.
+
+    Raises:
+        InputError: If optuna is not installed, there are no validation data, or all trials failed.
     """
     for name, value in (("trials", trials), ("seeds", seeds)):
         require(value >= 1, f"{name} must be at least 1, not {value}")
-    optuna = _optuna()
-    learner = runner.method(experiment, "sr-fca")
-    study = _study(optuna, experiment, seeds, out)
+    optuna = _import_optuna()
+    method = runner.make_method(experiment, "sr-fca")
+    study = _open_study(optuna, experiment, seeds, out)
     if len(study.trials) < trials:
-        federations = _federations(experiment, seeds, device, folder)
+        federations = _make_federations(experiment, seeds, device, folder)
     for number in range(len(study.trials), trials):
-        suggested = _suggested(optuna, study.trials, learner)
-        trial = _tried(number, _settings(suggested.params), experiment, federations, monitor)
-        study.add_trial(_record(optuna, suggested, trial))
-        finished(trial)
-    ranked = sorted(map(_trial, study.trials), key=lambda trial: (-trial.score, trial.number))
+        suggestion = _suggest(optuna, study.trials, method)
+        settings = _as_settings(suggestion.params)
+        trial = _run_trial(number, settings, experiment, federations, monitor)
+        study.add_trial(_to_optuna(optuna, suggestion, trial))
+        on_finish(trial)
+    finished = [_from_optuna(stored) for stored in study.trials]
+    ranked = sorted(finished, key=lambda trial: (-trial.score, trial.number))
     if ranked[0].loss is None:
-        raise InputError(f"none of {len(ranked)} trials succeeded; the first: {ranked[0].why}")
+        raise InputError(f"none of {len(ranked)} trials succeeded; the first: {ranked[0].error}")
     if out is not None:
-        content = json.dumps(summary(experiment, ranked), indent=1) + "\n"
+        content = json.dumps(summarize(experiment, ranked), indent=1) + "\n"
         replace_file(out / BEST, content.encode())
     return ranked
 
 
-def summary(experiment: Experiment, ranked: Sequence[Trial]) -> dict[str, Any]:
-    """The best trial, and all of them, ready for JSON."""
+def summarize(experiment: Experiment, ranked: Sequence[Trial]) -> dict[str, Any]:
+    """Return the best trial and all others, ready for JSON."""
     return {
         "experiment": experiment.name,
         "scored_on": "validation",
@@ -116,41 +130,45 @@ def summary(experiment: Experiment, ranked: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
-def _federations(
+def _make_federations(
     experiment: Experiment, seeds: int, device: str, folder: str | Path | None
 ) -> dict[int, Simulation]:
-    """The clients of each seed."""
-    numbers = range(FIRST_SEED, FIRST_SEED + seeds)
-    federations = {seed: runner.federation(experiment, seed, device, folder) for seed in numbers}
-    for clients in federations.values():
-        require("validation" in clients.splits, "tuning needs validation data, but validation is 0")
+    """Make the clients of each seed."""
+    federations = {
+        seed: runner.make_federation(experiment, seed, device, folder)
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds)
+    }
+    for federation in federations.values():
+        require(
+            "validation" in federation.splits, "tuning needs validation data, but validation is 0"
+        )
     return federations
 
 
-def _suggested(optuna: ModuleType, before: Sequence[Any], learner: SRFCA) -> Any:
-    """What to try after the trials ``before``: an Optuna trial that was asked for its parameters.
+def _suggest(optuna: ModuleType, previous: Sequence[Any], method: SRFCA) -> Any:
+    """Return an Optuna trial with the next parameters to try.
 
-    A sampler of its own for each trial makes it depend on nothing but these.
+    Each suggestion has a new sampler, so that it depends on nothing but the previous trials.
     """
-    if before:
-        sampler = optuna.samplers.TPESampler(seed=len(before), constant_liar=False)
+    lr = method.local.lr
+    if previous:
+        sampler = optuna.samplers.TPESampler(seed=len(previous), constant_liar=False)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.add_trials(before)
+        study.add_trials(previous)
         trial = study.ask()
     else:
-        as_it_is = {"lr": learner.work.lr, "trim": learner.trim, **_threshold(learner)}
-        trial = optuna.trial.FixedTrial(as_it_is)
-    rate = learner.work.lr
-    trial.suggest_float("lr", rate / REACH, rate * REACH, log=True)
-    trial.suggest_float("trim", 0.0, max(MOST_TRIM, learner.trim))
+        unchanged = {"lr": lr, "trim": method.trim, **_threshold_parameters(method)}
+        trial = optuna.trial.FixedTrial(unchanged)
+    trial.suggest_float("lr", lr / LR_FACTOR, lr * LR_FACTOR, log=True)
+    trial.suggest_float("trim", 0.0, max(MAX_TRIM, method.trim))
     if trial.suggest_categorical("threshold", ["auto", "quantile"]) == "quantile":
         trial.suggest_int("quantile", *QUANTILES)
     return trial
 
 
-def _threshold(learner: SRFCA) -> dict[str, Any]:
-    """The parameters that stand for its threshold."""
-    threshold = str(learner.threshold)
+def _threshold_parameters(method: SRFCA) -> dict[str, Any]:
+    """Return the search parameters that correspond to the method's threshold."""
+    threshold = str(method.threshold)
     if threshold == "auto":
         return {"threshold": "auto"}
     quantile = threshold.removesuffix("%")
@@ -163,69 +181,82 @@ def _threshold(learner: SRFCA) -> dict[str, Any]:
     return {"threshold": "quantile", "quantile": int(quantile)}
 
 
-def _settings(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters as ``--set`` takes them, the numbers rounded to what is worth writing down."""
-    threshold = f"{params['quantile']}%" if params["threshold"] == "quantile" else "auto"
-    found = (f"lr={params['lr']:.3g}", f"trim={params['trim']:.3g}", f"threshold={threshold}")
-    return tuple(f"sr-fca.{setting}" for setting in found)
+def _as_settings(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return search parameters as ``--set`` takes them, rounded to three digits."""
+    threshold = "auto"
+    if parameters["threshold"] == "quantile":
+        threshold = f"{parameters['quantile']}%"
+    return (
+        f"sr-fca.lr={parameters['lr']:.3g}",
+        f"sr-fca.trim={parameters['trim']:.3g}",
+        f"sr-fca.threshold={threshold}",
+    )
 
 
-def _tried(
+def _run_trial(
     number: int,
     settings: tuple[str, ...],
     experiment: Experiment,
     federations: Mapping[int, Simulation],
     monitor: Monitor | None,
 ) -> Trial:
-    """Run SR-FCA with these settings, and score it on validation data."""
+    """Run SR-FCA with these settings on each seed, and score it on validation data."""
     start = perf_counter()
-    scores, why = [], None
+    scores, error = [], None
     try:
-        learner = runner.method(experiment.set(settings), "sr-fca")
-        for seed, clients in federations.items():
-            result = learner.fit(clients, seed=seed, monitor=monitor)
-            scores.append(result.scores(clients, "validation"))
+        method = runner.make_method(experiment.set(settings), "sr-fca")
+        for seed, federation in federations.items():
+            result = method.fit(federation, seed=seed, monitor=monitor)
+            scores.append(result.scores(federation, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")
-    except InputError as error:
-        scores, why = [], str(error)
+    except InputError as raised:
+        scores, error = [], str(raised)
     losses = [float(score.loss.mean()) for score in scores]
-    right = [float(s.accuracy.mean()) for s in scores if s.accuracy is not None]
+    accuracies = [float(s.accuracy.mean()) for s in scores if s.accuracy is not None]
     return Trial(
         number=number,
         settings=settings,
-        accuracy=fmean(right) if right else None,
+        accuracy=fmean(accuracies) if accuracies else None,
         loss=fmean(losses) if losses else None,
-        why=why,
+        error=error,
         seconds=round(perf_counter() - start, 3),
     )
 
 
-def _record(optuna: ModuleType, suggested: Any, trial: Trial) -> Any:
-    """A trial as Optuna keeps it; one that failed is pruned, so that its like is avoided."""
+def _to_optuna(optuna: ModuleType, suggestion: Any, trial: Trial) -> Any:
+    """Return a trial as Optuna stores it; a failed one is pruned, so that its like is avoided."""
     states = optuna.trial.TrialState
     return optuna.trial.create_trial(
         state=states.PRUNED if trial.loss is None else states.COMPLETE,
         value=None if trial.loss is None else trial.score,
-        params=suggested.params,
-        distributions=suggested.distributions,
+        params=suggestion.params,
+        distributions=suggestion.distributions,
         user_attrs=asdict(trial),
     )
 
 
-def _trial(kept: Any) -> Trial:
-    return Trial(**{**kept.user_attrs, "settings": tuple(kept.user_attrs["settings"])})
+def _from_optuna(stored: Any) -> Trial:
+    """Return a stored trial."""
+    return Trial(**{**stored.user_attrs, "settings": tuple(stored.user_attrs["settings"])})
 
 
-def _study(optuna: ModuleType, experiment: Experiment, seeds: int, out: Path | None) -> Any:
-    """The trials so far: those of the folder, if they are of the same search."""
+def _open_study(optuna: ModuleType, experiment: Experiment, seeds: int, out: Path | None) -> Any:
+    """Return the trials so far: those of the folder, which must be of the same search."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if out is None:
         return optuna.create_study(direction="maximize")
     path = writable_folder(out) / JOURNAL
-    about = {"sections": experiment.sections, "own": experiment.fingerprint, "seeds": seeds}
-    identity = json.dumps({**about, "srfca": __version__}, sort_keys=True)
+    identity = json.dumps(
+        {
+            "settings": run_settings(experiment, "sr-fca"),
+            "fingerprint": experiment.fingerprint,
+            "seeds": seeds,
+            "srfca": __version__,
+        },
+        sort_keys=True,
+    )
     try:
-        _mend(path)
+        _drop_partial_line(path)
         backend = import_module("optuna.storages.journal").JournalFileBackend(str(path))
         storage = optuna.storages.JournalStorage(backend)
         study = optuna.create_study(
@@ -233,26 +264,27 @@ def _study(optuna: ModuleType, experiment: Experiment, seeds: int, out: Path | N
         )
         if not study.trials:
             study.set_user_attr("identity", identity)
-        kept = study.user_attrs["identity"]
-        list(map(_trial, study.trials))
+        stored_identity = study.user_attrs["identity"]
+        for stored in study.trials:
+            _from_optuna(stored)
     except Exception as error:  # a damaged file can fail in many ways
-        raise InputError(f"{path}: is not the journal of a search: {error}") from error
+        raise InputError(f"{path} is not the journal of a search: {error}") from error
     require(
-        kept == identity,
-        f"{out}: holds the search of another experiment or of other settings: choose another --out",
+        stored_identity == identity,
+        f"{out} holds the search of another experiment or of other settings: choose another --out",
     )
     return study
 
 
-def _mend(path: Path) -> None:
-    """Cut off a last line that was only half written when the search was killed."""
+def _drop_partial_line(path: Path) -> None:
+    """Remove a last line that was only partly written when the search was killed."""
     if path.exists():
         content = path.read_bytes()
         if content and not content.endswith(b"\n"):
             replace_file(path, content[: content.rfind(b"\n") + 1])
 
 
-def _optuna() -> ModuleType:
+def _import_optuna() -> ModuleType:
     try:
         return import_module("optuna")
     except ImportError as error:

@@ -134,8 +134,9 @@ class Replies(Generic[T]):
         return filled
 
     def without(self, clients: Iterable[int], reason: str) -> Replies[T]:
-        """Return the same replies without those of some clients."""
-        lost = {int(client): reason for client in clients if int(client) not in self.missing}
+        """Return the same replies without those of some clients; others are ignored."""
+        replied = set(self.clients.tolist())
+        lost = {int(client): reason for client in clients if int(client) in replied}
         if not lost:
             return self
         keep = torch.as_tensor(~np.isin(self.clients, list(lost)))

@@ -1,4 +1,4 @@
-"""Real clients: every method on Flower. Needs the extra ``srfca[flower]``."""
+"""Real clients: every method over Flower. Needs the extra ``srfca[flower]``."""
 
 try:
     import flwr  # noqa: F401

@@ -1,4 +1,4 @@
-"""Tensors in Flower's records: raw numbers, whose shape and type are known before they are read."""
+"""Tensors in Flower's records: raw numbers, checked for type and shape before they are read."""
 
 from __future__ import annotations
 
@@ -14,83 +14,112 @@ from torch import Tensor
 from srfca.errors import require
 
 RAW = "srfca.raw"
-"""How arrays are written: their numbers one after another, little-endian. Nothing is pickled."""
+"""Serialization of arrays: their numbers one after another, little-endian. Nothing is pickled."""
 VALUES, ARRAYS, ROWS = "values", "arrays", "rows"
-"""The records of a message: what is asked or answered, figures, and models by their names."""
+"""The records of a message: plain values, the arrays of a reply, and rows by name."""
 
 Value = str | int | float | bool | list[str] | list[int] | list[float]
+Shape = tuple[int, ...]
 _DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}
+_TORCH = {name: dtype for dtype, name in _DTYPES.items()}
 _NUMPY = {"float32": "<f4", "float64": "<f8", "int64": "<i8"}
 
 
-class NonsenseError(ValueError):
-    """A message that is not what was asked for; says why."""
+class InvalidMessageError(ValueError):
+    """A message whose content is not what the receiver expects."""
 
 
 def pack(tensor: Tensor) -> Array:
-    """A tensor as an array of raw numbers."""
-    require(tensor.dtype in _DTYPES, f"{tensor.dtype} cannot be sent: use float32 or float64")
+    """Return a tensor as an array of raw numbers.
+
+    Raises:
+        InputError: If its dtype is not float32, float64 or int64.
+    """
+    require(
+        tensor.dtype in _DTYPES, f"{tensor.dtype} cannot be sent: use float32, float64 or int64"
+    )
     name = _DTYPES[tensor.dtype]
     data = tensor.detach().cpu().contiguous().numpy().astype(_NUMPY[name], copy=False).tobytes()
     return Array(dtype=name, shape=tuple(tensor.shape), stype=RAW, data=data)
 
 
-def unpack(array: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor in an array, which must be of this shape and type.
+def unpack(array: Array, shape: Shape | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the tensor in an array.
+
+    Args:
+        array: The array.
+        shape: The shape that it must have; None allows any.
+        dtype: The dtype that it must have; None allows float32, float64 and int64.
+
+    Raises:
+        InvalidMessageError: If the array is not as expected.
 
     >>> unpack(pack(torch.ones(2, 1)), (2, 1), torch.float32).tolist()
     [[1.0], [1.0]]
     >>> unpack(pack(torch.ones(2, 1)), (3,), torch.float32)
     Traceback (most recent call last):
-    srfca.flower.records.NonsenseError: an array of shape (2, 1), where (3,) is due
+    srfca.flower.records.InvalidMessageError: array has shape (2, 1), expected (3,)
     """
-    name = _DTYPES[dtype]
+    expected = " or ".join(_TORCH) if dtype is None else _DTYPES[dtype]
     if array.stype != RAW:
-        raise NonsenseError(f"an array written as {array.stype!r}, where {RAW!r} is due")
-    if array.dtype != name:
-        raise NonsenseError(f"an array of {array.dtype}, where {name} is due")
-    if tuple(array.shape) != shape:
-        raise NonsenseError(f"an array of shape {tuple(array.shape)}, where {shape} is due")
-    size = prod(shape) * dtype.itemsize
+        raise InvalidMessageError(f"array is serialized as {array.stype!r}, expected {RAW!r}")
+    if array.dtype not in _TORCH or (dtype is not None and array.dtype != expected):
+        raise InvalidMessageError(f"array has dtype {array.dtype}, expected {expected}")
+    stated = tuple(array.shape)
+    if shape is not None and stated != shape:
+        raise InvalidMessageError(f"array has shape {stated}, expected {shape}")
+    size = prod(stated) * _TORCH[array.dtype].itemsize
     if len(array.data) != size:
-        raise NonsenseError(f"an array of {len(array.data)} bytes, where {size} are due")
-    numbers = np.frombuffer(array.data, dtype=_NUMPY[name]).reshape(shape)
+        raise InvalidMessageError(f"array has {len(array.data)} bytes, expected {size}")
+    numbers = np.frombuffer(array.data, dtype=_NUMPY[array.dtype]).reshape(stated)
     return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
 
 
-def name_of(row: Array) -> str:
-    """A model's name: a hash of its numbers, the same for server and client."""
-    return blake2b(row.data, digest_size=16).hexdigest()
+def row_name(row: Array) -> str:
+    """Return the name of a row: a hash of its type, shape and numbers."""
+    digest = blake2b(f"{row.dtype} {tuple(row.shape)} ".encode(), digest_size=16)
+    digest.update(row.data)
+    return digest.hexdigest()
 
 
-def content(
+def make_content(
     values: Mapping[str, Value],
     arrays: Mapping[str, Array] | None = None,
     rows: Mapping[str, Array] | None = None,
 ) -> RecordDict:
-    """What a message holds."""
+    """Return the content of a message.
+
+    Args:
+        values: Plain values.
+        arrays: The arrays of a reply.
+        rows: Rows by name.
+    """
     records = RecordDict({VALUES: ConfigRecord(dict(values))})
-    for kind, some in ((ARRAYS, arrays), (ROWS, rows)):
-        if some:
-            records[kind] = ArrayRecord(dict(some))
+    for kind, entries in ((ARRAYS, arrays), (ROWS, rows)):
+        if entries:
+            records[kind] = ArrayRecord(dict(entries))
     return records
 
 
 def values_of(records: RecordDict) -> ConfigRecord:
-    """What is asked or answered."""
-    found = records.config_records.get(VALUES)
-    if found is None:
-        raise NonsenseError("a message without values")
-    return found
+    """Return the plain values of a message.
+
+    Raises:
+        InvalidMessageError: If it has none.
+    """
+    values = records.config_records.get(VALUES)
+    if values is None:
+        raise InvalidMessageError("message has no values")
+    return values
 
 
 def arrays_of(records: RecordDict, kind: str = ARRAYS) -> Mapping[str, Array]:
-    """The arrays of a message, none if it has none."""
+    """Return the arrays, or the rows, of a message by name; it may have none."""
     return records.array_records.get(kind) or {}
 
 
 def size_of(records: RecordDict) -> int:
-    """Bytes of a message's numbers and texts, without what Flower adds."""
+    """Return the bytes of a message's numbers and texts, without what Flower adds."""
     arrays = sum(
         len(name) + len(array.data)
         for record in records.array_records.values()

@@ -12,42 +12,50 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
+from srfca import progress
 from srfca.errors import require
-from srfca.federation.base import Tick, silent
 from srfca.files import writable_folder
+from srfca.flower.client_info import ClientInfo, read_clients, write_clients
 from srfca.flower.federation import FlowerFederation
-from srfca.flower.members import read_members, write_members
-from srfca.flower.post import Member
-from srfca.flower.serve import place, servable, serve, write
-from srfca.flower.settings import Settings, configured
-from srfca.methods import SRFCA, Method, Result
+from srfca.flower.serving import (
+    deliver_final_models,
+    has_cluster_models,
+    place_newcomers,
+    serve,
+    write_result,
+)
+from srfca.flower.settings import Settings, configure
+from srfca.methods import Method, Result
+from srfca.methods.sr_fca import SRFCA
 
+OnResult = Callable[[Result, FlowerFederation], None]
+"""Called with the result, and with the federation while its clients are connected."""
 _log = getLogger("flwr").log
-
-Done = Callable[[Result, FlowerFederation], None]
-"""Is given the result, and the federation while it is still there."""
 
 
 def server_app(
     *,
     model: nn.Module | Callable[[], nn.Module],
     method: Method | None = None,
-    done: Done | None = None,
+    on_result: OnResult | None = None,
 ) -> ServerApp:
-    """A complete ``ServerApp`` that runs a method, and gives each client its model.
+    """Return a complete ``ServerApp`` that runs a method and sends each client its model.
 
     Args:
-        model: As of ``Simulation``, the same as the clients'.
-        method: What is run, SR-FCA if it is not given. The run config may change its parameters,
-            or choose another (``srfca.method``); ``Settings`` has the rest of what it may hold.
-        done: Called with the result.
+        model: As for ``Simulation``; the same model as the clients'.
+        method: The method; None is SR-FCA. The run config may change its parameters, or choose
+            another one (``srfca.method``); ``Settings`` lists what else it may hold.
+        on_result: Called with the result.
+
+    Returns:
+        The app: what ``serverapp`` in ``pyproject.toml`` refers to.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        chosen, settings = configured(method or SRFCA(), context.run_config)
-        run(chosen, settings, grid, model, done)
+        configured, settings = configure(method or SRFCA(), context.run_config)
+        run(configured, settings, grid, model, on_result)
 
     return app
 
@@ -57,83 +65,112 @@ def run(
     settings: Settings,
     grid: Grid,
     model: nn.Module | Callable[[], nn.Module],
-    done: Done | None = None,
+    on_result: OnResult | None = None,
 ) -> Result:
-    """Wait for the clients, run the method, and give each client its model.
+    """Wait for the clients, run the method, and send each client its model.
 
-    Clients that came too late to take part are placed at the end.
-    With ``settings.out`` a run that was killed goes on with the clients that it had, and one that
-    had ended, or was serving, with its newest result.
+    Clients that connect too late to take part are placed at the end. With ``settings.out``, a run
+    that was killed resumes with the clients that it had. If it had finished, its newest result is
+    used and the method does not run again.
+
+    Args:
+        method: The method.
+        settings: How to run it.
+        grid: Flower's grid.
+        model: As for ``Simulation``.
+        on_result: Called with the result.
+
+    Returns:
+        The result of the method.
+
+    Raises:
+        InputError: If the settings do not fit the method, or the folder holds another run.
     """
     require(not settings.serve or method.clustered, f"{method.name} has no cluster models to serve")
     folder = None if settings.out is None else writable_folder(Path(settings.out))
-    before = [] if folder is None else read_members(folder)
-    result = None if folder is None else finished(folder, method, settings.seed, before)
+    previous = [] if folder is None else read_clients(folder)
+    result = None if folder is None else load_finished(folder, method, settings.seed, previous)
     if result is not None:
-        before = [member for member in before if member.client in result.clients]
-    elif before:
+        previous = [info for info in previous if info.client_id in result.client_ids]
+    elif previous:
         require(
-            len(before) == settings.clients,
-            f"{folder} holds a run of {len(before)} clients, not of {settings.clients}: "
-            "set srfca.clients, or choose another srfca.out",
+            len(previous) == settings.num_clients,
+            f"{folder} holds a run of {len(previous)} clients, not of {settings.num_clients}: "
+            "set srfca.num-clients, or choose another srfca.out",
         )
     federation = FlowerFederation(
         grid,
         model,
-        clients=before or settings.clients,
+        num_clients=None if previous else settings.num_clients,
+        previous=previous,
         min_clients=settings.min_clients,
         timeout=settings.timeout,
     )
-    _log(INFO, "%s with %s clients", method.name, len(federation.clients))
+    _log(INFO, "%s with %s clients", method.name, len(federation.client_ids))
     if result is None:
-        journal = None
-        if folder is not None:
-            journal = folder / "journal"
-            write_members(folder, federation.members)
-        result = method.fit(federation, settings.seed, Logged(), journal)
-        if servable(result) and (newcomers := federation.newcomers()):
-            result = place(federation, result, newcomers)
-        if folder is not None:
-            write(folder, federation, result)
-    for line in (*result.summary().splitlines(), *costs(result, federation)):
+        result = _fit(method, settings.seed, federation, folder)
+    for line in (*result.summary().splitlines(), *traffic_lines(result, federation)):
         _log(INFO, "%s", line)
-    federation.keep(result.final_models)
-    if done is not None:
-        done(result, federation)
+    deliver_final_models(federation, result)
+    if on_result is not None:
+        on_result(result, federation)
     if settings.serve:
         serve(method, settings, federation, result)
     return result
 
 
-def finished(folder: Path, method: Method, seed: int, members: Sequence[Member]) -> Result | None:
-    """The newest result of the same run, if it had ended, and its clients are known."""
+def _fit(method: Method, seed: int, federation: FlowerFederation, folder: Path | None) -> Result:
+    """Run the method, place clients that came late, and write the result."""
+    journal = None
+    if folder is not None:
+        journal = folder / "journal"
+        write_clients(folder, federation.infos)
+    result = method.fit(federation, seed, LogMonitor(), journal)
+    if has_cluster_models(result) and (newcomers := federation.newcomers()):
+        result = place_newcomers(federation, result, newcomers)
+    if folder is not None:
+        write_result(folder, federation, result)
+    return result
+
+
+def load_finished(
+    folder: Path, method: Method, seed: int, clients: Sequence[ClientInfo]
+) -> Result | None:
+    """Return the result in a folder, if it is of this method and seed and all clients are known.
+
+    Args:
+        folder: Where it may be.
+        method: The method, with the same parameters.
+        seed: The seed.
+        clients: The clients that are written in the folder.
+    """
     if not (folder / "result.json").exists():
         return None
-    found = Result.load(folder)
-    asked = json.loads(json.dumps([method.name, seed, method.parameters()]))
-    known = [member.client for member in members if member.client in found.clients]
-    same = [found.method, found.seed, dict(found.parameters)] == asked
-    return found if same and tuple(known) == found.clients else None
+    result = Result.load(folder)
+    identity = json.loads(json.dumps([method.name, seed, method.parameters()]))
+    listed = [info.client_id for info in clients if info.client_id in result.client_ids]
+    is_same_run = [result.method, result.seed, dict(result.parameters)] == identity
+    return result if is_same_run and tuple(listed) == result.client_ids else None
 
 
-class Logged:
-    """A monitor that tells of stages in Flower's log."""
+class LogMonitor:
+    """A monitor that writes stages to Flower's log."""
 
     @contextmanager
-    def stage(self, name: str, steps: int) -> Iterator[Tick]:
+    def stage(self, name: str, steps: int) -> Iterator[progress.Callback]:
         """Enter a stage."""
         _log(INFO, "%s: %s local steps", name, steps)
-        yield silent
+        yield progress.ignore
 
 
-def costs(result: Result, federation: FlowerFederation) -> list[str]:
-    """Lines to read: messages and bytes of each stage, beside those of the models it counts."""
+def traffic_lines(result: Result, federation: FlowerFederation) -> list[str]:
+    """Return lines to read: messages and bytes of each stage, and what the budget counts."""
     lines = []
     for stage in result.history:
-        if wire := stage.notes.get("wire"):
-            counted = f"models of {stage.budget.bytes_down} down, {stage.budget.bytes_up} up"
-            sent = f"{wire['bytes_down']} bytes down, {wire['bytes_up']} up"
-            lines.append(f"  {stage.name}: {wire['messages']} messages, {sent} ({counted})")
-    wire = federation.wire
-    whole = f"{wire.messages} messages, {wire.bytes_down} bytes down, {wire.bytes_up} up"
-    return [*lines, f"all: {whole}, {len(wire.absences)} not answered"]
+        if traffic := stage.notes.get("traffic"):
+            budget = f"models of {stage.budget.bytes_down} down, {stage.budget.bytes_up} up"
+            sent = f"{traffic['bytes_down']} bytes down, {traffic['bytes_up']} up"
+            lines.append(f"  {stage.name}: {traffic['messages']} messages, {sent} ({budget})")
+    total = federation.traffic
+    sent = f"{total.messages} messages, {total.bytes_down} bytes down, {total.bytes_up} up"
+    return [*lines, f"total: {sent}, {len(federation.missing)} missing replies"]

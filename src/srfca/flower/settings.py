@@ -1,4 +1,4 @@
-"""What a run is, from Flower's run config: the keys that begin with ``srfca.``."""
+"""The settings of a run, from Flower's run config: the keys that begin with ``srfca.``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
 from srfca.errors import require, unknown
-from srfca.experiments.config import METHODS, method_class, parse
-from srfca.federation.base import Work
-from srfca.methods import Method
+from srfca.experiments.parsing import parse
+from srfca.federation.local_training import LocalTraining
+from srfca.methods import METHODS, Method, all_methods
+from srfca.parameters import check_parameters, constrained
 
 PREFIX = "srfca."
 
@@ -19,77 +20,101 @@ class Settings:
     """How a method is run on Flower.
 
     Args:
-        clients: How many clients make the federation; the run waits for them.
-        min_clients: With fewer of them connected the run pauses; None is half of them.
-        timeout: Seconds that a client has for an answer.
-        seed: Decides every draw.
-        out: A folder for the journal and the result, so that a killed run can go on; None is none.
-        serve: Go on when the method is done: place newcomers, and refresh the clusters.
-        look: Seconds between two looks for newcomers.
-        refresh: Seconds between two refreshes; 0 is never.
-        refresh_rounds: Rounds of training of a refresh.
-        serve_for: Seconds after which serving ends; None is never.
+        num_clients: Number of clients in the federation; the run waits for them.
+        min_clients: With fewer of them connected, the run pauses; None is half of them.
+        timeout: Seconds that a client has for a reply.
+        seed: Decides every random draw.
+        out: A folder for the journal and the result, so that a killed run can resume; None for
+            neither.
+        serve: Keep running after the method: place new clients, and refresh the clusters.
+        poll: Seconds between two checks for new clients.
+        refresh: Seconds between two refreshes; 0 for none.
+        refresh_rounds: Rounds of training in a refresh.
+        serve_for: Seconds after which serving ends; None for never.
+
+    Raises:
+        InputError: If a value is not allowed.
     """
 
-    clients: int
+    num_clients: int
     min_clients: int | None = None
     timeout: float = 3600.0
-    seed: int = 0
+    seed: int = constrained(0, at_least=0)
     out: str | None = None
     serve: bool = False
-    look: float = 10.0
-    refresh: float = 0.0
+    poll: float = constrained(10.0, more_than=0)
+    refresh: float = constrained(0.0, at_least=0)
     refresh_rounds: int = 1
     serve_for: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.seed >= 0, f"srfca.seed must not be negative, but is {self.seed}")
-        require(self.look > 0, f"srfca.look must be positive, not {self.look}")
-        require(self.refresh >= 0, f"srfca.refresh must not be negative, but is {self.refresh}")
+        check_parameters(self, PREFIX)
         require(
             self.refresh_rounds >= 1,
             f"srfca.refresh-rounds must be at least 1, not {self.refresh_rounds}",
         )
 
 
-def configured(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settings]:
-    """A method and the settings of its run, as the run config has them.
+def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settings]:
+    """Return the method and the settings that a run config describes.
 
-    ``srfca.method`` chooses another method; any other key is a setting, or a parameter of the
-    method or of its ``work``. Parameters of other methods are for these.
+    Args:
+        method: The method to start from.
+        config: Flower's run config. ``srfca.method`` chooses another method by its key; any other
+            key that begins with ``srfca.`` is a setting, or a parameter of the method or of its
+            local training, with dashes for underscores. Parameters that only other methods have
+            are ignored.
+
+    Raises:
+        InputError: If a key is unknown, or a value is not allowed.
 
     >>> from srfca import SRFCA
-    >>> ours = {"srfca.clients": 4, "srfca.trim": 0.2, "srfca.local-steps": 10, "theirs": "x"}
-    >>> method, settings = configured(SRFCA(), ours)
-    >>> method.trim, method.work.local_steps, settings.clients
+    >>> config = {"srfca.num-clients": 4, "srfca.trim": 0.2, "srfca.local-steps": 10, "mine": "x"}
+    >>> method, settings = configure(SRFCA(), config)
+    >>> method.trim, method.local.local_steps, settings.num_clients
     (0.2, 10, 4)
     """
-    given = {
+    entries = {
         key.removeprefix(PREFIX).replace("-", "_"): value
         for key, value in config.items()
         if key.startswith(PREFIX)
     }
-    require("clients" in given, "srfca.clients must say how many clients make the federation")
-    if "method" in given:
-        chosen = method_class(str(given.pop("method")))
-        method = method if isinstance(method, chosen) else chosen(work=method.work)
-    homes: dict[str, Any] = {"settings": Settings, "work": Work, "method": type(method)}
-    values: dict[str, dict[str, Any]] = {home: {} for home in homes}
-    kinds = {home: get_type_hints(found) for home, found in homes.items()}
-    names = {home: {each.name for each in fields(found)} for home, found in homes.items()}
-    names["method"].discard("work")
-    for key, value in given.items():
-        home = next((home for home in homes if key in names[home]), None)
-        if home is None:
-            known = {name for some in names.values() for name in some} | _of_any_method()
-            if key not in known:
-                dashed = sorted(name.replace("_", "-") for name in known)
-                raise unknown("setting", f"{PREFIX}{key.replace('_', '-')}", dashed)
-            continue
-        values[home][key] = parse(value, kinds[home][key], f"{PREFIX}{key.replace('_', '-')}")
-    work = replace(method.work, **values["work"])
-    return replace(method, work=work, **values["method"]), Settings(**values["settings"])
+    require(
+        "num_clients" in entries,
+        "srfca.num-clients is missing: set it to the number of clients in the federation",
+    )
+    if "method" in entries:
+        method = _choose(str(entries.pop("method")), method)
+    owners: list[type[Any]] = [Settings, type(method), LocalTraining]
+    names = {owner: {field.name for field in fields(owner)} - {"local"} for owner in owners}
+    values: dict[type[Any], dict[str, Any]] = {owner: {} for owner in owners}
+    for key, value in entries.items():
+        owner = next((owner for owner in owners if key in names[owner]), None)
+        if owner is not None:
+            values[owner][key] = parse(value, get_type_hints(owner)[key], _config_key(key))
+        elif key not in (others := _parameters_of_all_methods()):
+            known = set().union(others, *names.values())
+            raise unknown("setting", _config_key(key), sorted(map(_config_key, known)))
+    local = replace(method.local, **values[LocalTraining])
+    return replace(method, local=local, **values[type(method)]), Settings(**values[Settings])
 
 
-def _of_any_method() -> set[str]:
-    return {each.name for name in METHODS for each in fields(method_class(name))} - {"work"}
+def _choose(key: str, method: Method) -> Method:
+    """Return the method of a key, with the local training of the one to start from."""
+    chosen = METHODS[key]
+    if isinstance(method, chosen):
+        return method
+    require(
+        not chosen.needs_truth,
+        f"srfca.method={key!r} needs the true clusters, which a run config cannot hold: give "
+        "server_app a method that has them",
+    )
+    return chosen(local=method.local)
+
+
+def _config_key(name: str) -> str:
+    return f"{PREFIX}{name.replace('_', '-')}"
+
+
+def _parameters_of_all_methods() -> set[str]:
+    return {field.name for method in all_methods() for field in fields(method)} - {"local"}

@@ -1,1 +1,1 @@
-"""What is told of runs: tables."""
+"""Reports: tables of methods and of their runs."""

@@ -1,6 +1,6 @@
-"""Runs summed up: a line for each method, and for each K, with mean and deviation over the seeds.
+"""Runs summarized in tables: mean and standard deviation over the seeds, by method and K.
 
-Everything comes from rows, the figures of runs, whether these were done now or read from disk.
+Everything is computed from the runs' metrics, whether they were just run or read from disk.
 """
 
 from __future__ import annotations
@@ -10,78 +10,89 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-Row = Mapping[str, Any]
-TOLD_THE_TRUTH = ("oracle",)
-"""Methods that are not in the race: what they are told, others must find out."""
-_NOT_FIGURES = ("seed", "k", "clients", "true_clusters")
+from srfca.errors import InputError
+from srfca.methods import METHODS
+
+Metrics = Mapping[str, Any]
+"""The metrics of a run (``srfca.experiments.metrics``)."""
+_IDENTIFYING = ("seed", "k", "clients", "true_clusters")
+"""Numbers that say what was run, and are not averaged."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation of some runs."""
+    """Mean and standard deviation over runs; the deviation of a single run is None."""
 
     mean: float
     deviation: float | None
-    """None of a single run."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """The runs of one method with one K, or their means over K."""
+class RunGroup:
+    """The runs of one method with one K, or for each seed the means over K.
+
+    Args:
+        method: Key of the method.
+        name: Its name in tables.
+        k: The number of clusters, "mean" for the means over K, None if the method needs no K.
+        runs: The metrics.
+    """
 
     method: str
     name: str
     k: int | str | None
-    rows: Sequence[Row]
+    runs: Sequence[Metrics]
 
     @property
     def title(self) -> str:
-        """Name and K, for people to read."""
+        """Name and K, as tables show them."""
         if self.k is None:
             return self.name
         return f"{self.name}, {'mean over K' if self.k == 'mean' else f'K={self.k}'}"
 
-    def spread(self, value: Callable[[Row], float | None]) -> Spread | None:
-        """Of a figure over the runs that have it."""
-        values = [found for found in map(value, self.rows) if found is not None]
+    def spread(self, value: Callable[[Metrics], float | None]) -> Spread | None:
+        """Return the spread of a value over the runs that have it, None if none has."""
+        values = [number for number in map(value, self.runs) if number is not None]
         if not values:
             return None
         return Spread(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
-def lines(rows: Sequence[Row]) -> list[Line]:
-    """A line for each method and K, in the order of the rows, and one for the mean over K."""
-    found = []
-    for method in dict.fromkeys(row["method"] for row in rows):
-        mine = [row for row in rows if row["method"] == method]
-        name, numbers = mine[0]["name"], list(dict.fromkeys(row["k"] for row in mine))
-        found += [Line(method, name, k, [row for row in mine if row["k"] == k]) for k in numbers]
-        means = _means_over_k(mine)
+def group_runs(runs: Sequence[Metrics]) -> list[RunGroup]:
+    """Group runs by method and K, in the order of the runs, with the mean over K after each."""
+    groups = []
+    for method in dict.fromkeys(run["method"] for run in runs):
+        of_method = [run for run in runs if run["method"] == method]
+        name, numbers = of_method[0]["name"], list(dict.fromkeys(run["k"] for run in of_method))
+        groups += [
+            RunGroup(method, name, k, [run for run in of_method if run["k"] == k]) for k in numbers
+        ]
+        means = _means_over_k(of_method)
         if len(numbers) > 1 and means:
-            found.append(Line(method, name, "mean", means))
-    return found
+            groups.append(RunGroup(method, name, "mean", means))
+    return groups
 
 
-def figures(rows: Sequence[Row]) -> list[str]:
-    """The names of the rows' figures, whether they apply or not."""
-    return [name for name in rows[0] if all(_is_figure(name, row[name]) for row in rows)]
+def metric_names(runs: Sequence[Metrics]) -> list[str]:
+    """Return the names of the numbers that can be averaged over runs."""
+    return [name for name in runs[0] if all(_is_number(name, run[name]) for run in runs)]
 
 
-def _is_figure(name: str, value: Any) -> bool:
+def _is_number(name: str, value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return name not in _NOT_FIGURES and (number or value is None)
+    return name not in _IDENTIFYING and (number or value is None)
 
 
-def _means_over_k(rows: Sequence[Row]) -> list[Row]:
-    """For each seed that has runs for every K, their means over K."""
-    means: list[Row] = []
-    every = {row["k"] for row in rows}
-    for seed in dict.fromkeys(row["seed"] for row in rows):
-        mine = [row for row in rows if row["seed"] == seed]
-        if {row["k"] for row in mine} != every:
+def _means_over_k(runs: Sequence[Metrics]) -> list[Metrics]:
+    """Return the means over K, for each seed that has runs for every K."""
+    means: list[Metrics] = []
+    numbers = {run["k"] for run in runs}
+    for seed in dict.fromkeys(run["seed"] for run in runs):
+        of_seed = [run for run in runs if run["seed"] == seed]
+        if {run["k"] for run in of_seed} != numbers:
             continue
-        values = {name: [row[name] for row in mine] for name in figures(rows)}
-        means.append(dict(mine[0]) | {name: _mean(found) for name, found in values.items()})
+        values = {name: [run[name] for run in of_seed] for name in metric_names(runs)}
+        means.append(dict(of_seed[0]) | {name: _mean(numbers) for name, numbers in values.items()})
     return means
 
 
@@ -90,100 +101,121 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(numbers) if numbers else None
 
 
-COUNT = ",.1f"
+_COUNT = ",.1f"
+"""Format of counts; a trailing ``.0`` is dropped."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure as a table shows it."""
+    """A metric as a table shows it.
 
-    figure: str
+    Args:
+        metric: Its name.
+        title: Of the column, with a line break where it may be broken.
+        pattern: The format of a number.
+        best: ``min`` or ``max``, if one of them is better.
+        scale: Factor for display.
+        per_client: Divide by the number of clients.
+    """
+
+    metric: str
     title: str
-    """May have a line break where it may be broken."""
     pattern: str
-    """How a number is written."""
     best: Callable[[Sequence[float]], float] | None = None
-    """``min`` or ``max``, if either is better."""
     scale: float = 1
     per_client: bool = False
 
-    def value(self, row: Row) -> float | None:
-        """What is shown of a row."""
-        number: float | None = row[self.figure]
+    def value(self, run: Metrics) -> float | None:
+        """Return what is shown of a run."""
+        number: float | None = run[self.metric]
         if number is None:
             return None
-        return number * self.scale / (row["clients"] if self.per_client else 1)
+        return number * self.scale / (run["clients"] if self.per_client else 1)
 
     def text(self, spread: Spread | None) -> str:
-        """A spread as people read it; a deviation of 0 is not written."""
+        """Format a spread; a deviation of 0 is not shown."""
         if spread is None:
             return "-"
-        centre = self.number(spread.mean)
+        mean = self.number(spread.mean)
         if not spread.deviation:
-            return centre
-        return f"{centre} ± {self.number(spread.deviation)}"
+            return mean
+        return f"{mean} ± {self.number(spread.deviation)}"
 
     def number(self, value: float) -> str:
-        """A number as people read it; counts are written without ``.0``."""
+        """Format a number."""
         text = format(value, self.pattern)
-        return text.removesuffix(".0") if self.pattern == COUNT else text
+        return text.removesuffix(".0") if self.pattern == _COUNT else text
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table for people to read."""
+    """A table of methods, as text.
+
+    Args:
+        title: Of the table.
+        columns: Titles of the columns after the first.
+        names: The first column.
+        cells: The other columns, line by line.
+        best: Which cells are the best of their column.
+    """
 
     title: str
     columns: Sequence[str]
     names: Sequence[str]
-    """Of its lines."""
     cells: Sequence[Sequence[str]]
     best: Sequence[Sequence[bool]]
-    """Which cells are the best of their column."""
 
 
-def table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
-    """Those columns that apply to some row."""
-    found = lines(rows)
-    shown = [column for column in columns if any(column.value(row) is not None for row in rows)]
-    spreads = [[line.spread(column.value) for column in shown] for line in found]
+def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -> Table:
+    """Make a table of those columns that apply to any run."""
+    groups = group_runs(runs)
+    shown = [column for column in columns if any(column.value(run) is not None for run in runs)]
+    spreads = [[group.spread(column.value) for column in shown] for group in groups]
     cells = [[c.text(s) for c, s in zip(shown, line, strict=True)] for line in spreads]
-    best = [[False] * len(shown) for _ in found]
-    whole = max(len(line.rows) for line in found)
-    racing = [
+    best = [[False] * len(shown) for _ in groups]
+    complete = max(len(group.runs) for group in groups)
+    ranked = [
         number
-        for number, line in enumerate(found)
-        if line.method not in TOLD_THE_TRUTH and len(line.rows) == whole
+        for number, group in enumerate(groups)
+        if not _needs_truth(group.method) and len(group.runs) == complete
     ]
     for place, column in enumerate(shown):
-        race = {
+        means = {
             number: spread.mean
-            for number in racing
+            for number in ranked
             if (spread := spreads[number][place]) is not None
         }
-        for number in _winners(race, column):
+        for number in _best(means, column):
             best[number][place] = True
-    return Table(title, [c.title for c in shown], [line.title for line in found], cells, best)
+    return Table(title, [c.title for c in shown], [group.title for group in groups], cells, best)
 
 
-def _winners(race: Mapping[int, float], column: Column) -> list[int]:
-    """Who has what reads as the best value, unless all have it."""
-    if column.best is None or not race:
+def _needs_truth(method: str) -> bool:
+    """Tell whether a method is given the true clusters, and so is not ranked with the others."""
+    try:
+        return METHODS[method].needs_truth
+    except InputError:  # read from disk, and not installed
+        return False
+
+
+def _best(means: Mapping[int, float], column: Column) -> list[int]:
+    """Return the lines whose text is that of the best mean, unless all of them have it."""
+    if column.best is None or not means:
         return []
-    best = column.number(column.best(list(race.values())))
-    winners = [number for number, value in race.items() if column.number(value) == best]
-    return winners if len(winners) < len(race) else []
+    best = column.number(column.best(list(means.values())))
+    lines = [number for number, mean in means.items() if column.number(mean) == best]
+    return lines if len(lines) < len(means) else []
 
 
-def results(rows: Sequence[Row], title: str = "") -> Table:
-    """What the methods found, and how well their models do."""
-    split = rows[0]["scored_on"]
+def results(runs: Sequence[Metrics], title: str = "") -> Table:
+    """Make a table of the clusters that methods found, and of their models' scores."""
+    split = runs[0]["scored_on"]
     columns = [
-        Column("num_clusters", "clusters", COUNT),
+        Column("num_clusters", "clusters", _COUNT),
         Column("misclustering", "misclustered\n%", ".1f", min, 100),
         Column("ari", "ARI", ".2f", max),
     ]
-    if any(row["accuracy"] is not None for row in rows):
+    if any(run["accuracy"] is not None for run in runs):
         columns += [
             Column("accuracy", f"{split}\naccuracy %", ".2f", max, 100),
             Column("tuned_accuracy", "fine-tuned\n%", ".2f", max, 100),
@@ -198,21 +230,21 @@ def results(rows: Sequence[Row], title: str = "") -> Table:
             Column("worst_tenth_loss", "worst\ntenth", ".3g", min),
         ]
     columns.append(Column("distance_to_optimum", "to\noptimum", ".3g", min))
-    return table(title, columns, rows)
+    return make_table(title, columns, runs)
 
 
-def costs(rows: Sequence[Row], title: str = "") -> Table:
-    """What that cost a client on average, and how long it took."""
-    return table(
+def costs(runs: Sequence[Metrics], title: str = "") -> Table:
+    """Make a table of what a run cost a client on average, and how long it took."""
+    return make_table(
         title,
         [
-            Column("local_steps", "local\nsteps", COUNT, per_client=True),
-            Column("models_down", "models\ndown", COUNT, per_client=True),
-            Column("models_up", "models\nup", COUNT, per_client=True),
+            Column("local_steps", "local\nsteps", _COUNT, per_client=True),
+            Column("models_down", "models\ndown", _COUNT, per_client=True),
+            Column("models_up", "models\nup", _COUNT, per_client=True),
             Column("bytes_down", "MB\ndown", ".2f", scale=1e-6, per_client=True),
             Column("bytes_up", "MB\nup", ".2f", scale=1e-6, per_client=True),
-            Column("evaluations", "evaluations", COUNT, per_client=True),
+            Column("evaluations", "evaluations", _COUNT, per_client=True),
             Column("seconds", "seconds", ".1f"),
         ],
-        rows,
+        runs,
     )

@@ -1,4 +1,4 @@
-"""A comparison as a file: CSV to compute with, Markdown and LaTeX to read."""
+"""Reports of a comparison as files: CSV to compute with, Markdown and LaTeX to read."""
 
 from __future__ import annotations
 
@@ -11,38 +11,48 @@ from pathlib import Path
 
 from srfca.errors import InputError
 from srfca.files import replace_file, writable_folder
-from srfca.report.summary import Row, Table, costs, figures, lines, results
+from srfca.report.markdown import table_line
+from srfca.report.summary import Metrics, Table, costs, group_runs, metric_names, results
 
 
 @dataclass(frozen=True)
 class Report:
-    """The rows of a comparison, and what is to be said of them."""
+    """The runs of a comparison, to be written to a file.
 
-    rows: Sequence[Row]
+    Args:
+        runs: Their metrics.
+        title: Of the table of results.
+        notes: Shown below the tables.
+    """
+
+    runs: Sequence[Metrics]
     title: str
     notes: Sequence[str] = ()
 
     @property
     def tables(self) -> tuple[Table, Table]:
-        """Results, and costs."""
-        return results(self.rows, self.title), costs(
-            self.rows, "Cost per client, and time of a run"
-        )
+        """Results and costs."""
+        cost_title = "Cost per client, and time of a run"
+        return results(self.runs, self.title), costs(self.runs, cost_title)
 
 
-def notes(rows: Sequence[Row]) -> list[str]:
-    """What a reader of the table must know."""
-    told = {line.name: None for line in lines(rows) if line.k == "mean"}
-    if not told:
+def notes(runs: Sequence[Metrics]) -> list[str]:
+    """Return notes that a reader of the tables needs."""
+    names = {group.name: None for group in group_runs(runs) if group.k == "mean"}
+    if not names:
         return []
     return [
-        f"{', '.join(told)}: told the number of clusters, K. 'Mean over K' is over the K shown, "
+        f"{', '.join(names)}: given the number of clusters, K. 'Mean over K' is over the K shown, "
         "as the SR-FCA paper reports IFCA."
     ]
 
 
 def check(path: Path) -> None:
-    """Refuse a file that could not be written: before any run rather than after all."""
+    """Check that a table can be written to this file.
+
+    Raises:
+        InputError: If its name ends with no known format, or it cannot be written.
+    """
     if path.suffix not in FORMATS:
         raise InputError(f"--table {path}: the name must end with {', '.join(FORMATS)}")
     if path.is_dir():
@@ -51,52 +61,45 @@ def check(path: Path) -> None:
 
 
 def write(report: Report, path: Path) -> None:
-    """Write a table in the format that the file's name asks for."""
+    """Write a report in the format of the file's name."""
     replace_file(path, FORMATS[path.suffix](report).encode())
 
 
 def as_csv(report: Report) -> str:
-    """A row for each method and K, all figures as the runs have them: fractions, and totals."""
-    rows = report.rows
-    names = figures(rows)
+    """Return a line for each method and K, with all metrics: fractions, and totals of costs."""
+    runs = report.runs
+    names = metric_names(runs)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     spreads = (f"{name}_{part}" for name in names for part in ("mean", "std"))
     writer.writerow(["experiment", "method", "name", "k", "scored_on", "clients", "runs", *spreads])
-    for line in lines(rows):
-        first = line.rows[0]
-        cells = [first["experiment"], line.method, line.name, "" if line.k is None else line.k]
-        cells += [first["scored_on"], first["clients"], len(line.rows)]
+    for group in group_runs(runs):
+        first = group.runs[0]
+        cells = [first["experiment"], group.method, group.name, "" if group.k is None else group.k]
+        cells += [first["scored_on"], first["clients"], len(group.runs)]
         for name in names:
-            found = line.spread(itemgetter(name))
-            cells += ["", ""] if found is None else [found.mean, found.deviation]
+            spread = group.spread(itemgetter(name))
+            cells += ["", ""] if spread is None else [spread.mean, spread.deviation]
         writer.writerow(cells)
     return file.getvalue()
 
 
 def as_markdown(report: Report) -> str:
-    """The tables of the terminal."""
-
-    def escape(text: str) -> str:
-        return text.replace("\n", " ").replace("|", "\\|")
-
-    def row(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(map(escape, cells))} |\n"
-
+    """Return the tables in Markdown, the best of each column in bold."""
     text = ""
     for table in report.tables:
         text += f"**{table.title}**\n\n"
-        text += row(["method", *table.columns])
-        text += row(["---", *["---:"] * len(table.columns)])
+        text += table_line(["method", *table.columns])
+        text += table_line(["---", *["---:"] * len(table.columns)])
         for name, cells, best in zip(table.names, table.cells, table.best, strict=True):
             marked = [f"**{c}**" if b else c for c, b in zip(cells, best, strict=True)]
-            text += row([name, *marked])
+            text += table_line([name, *marked])
         text += "\n"
     return text + "".join(f"{note}\n\n" for note in report.notes).rstrip("\n") + "\n"
 
 
 def as_latex(report: Report) -> str:
-    r"""The same as ``tabular``; needs ``\usepackage{booktabs}``."""
+    r"""Return the tables as ``tabular``; they need ``\usepackage{booktabs}``."""
     text = ""
     for table in report.tables:
         heads = (r"\shortstack{" + latex(c).replace("\n", r" \\ ") + "}" for c in table.columns)
@@ -114,7 +117,7 @@ def as_latex(report: Report) -> str:
 
 
 def latex(text: str) -> str:
-    r"""Text as LaTeX writes it.
+    r"""Escape text for LaTeX.
 
     >>> print(latex("96.4 ± 0.1 & 5 % of a_b"))
     96.4 $\pm$ 0.1 \& 5 \% of a\_b
@@ -129,3 +132,4 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     ".md": as_markdown,
     ".tex": as_latex,
 }
+"""Functions that format a report, by the ending of a file's name."""

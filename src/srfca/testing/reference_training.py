@@ -88,13 +88,13 @@ def _descend(
     trained = dict(module.named_parameters())
     states = federation.optimizers.setdefault((request.key.seed, request.key.purpose), {})
     span = local.span(request.key.round)
-    for coordinates, steps in algorithm.spans(request.steps):
-        names = _parameters_in(federation, coordinates)
-        optimizer = _optimizer([trained[name] for name in names], local)
-        if local.keep_state and (client, component) in states:
-            optimizer.load_state_dict(states[client, component])
-        with torch.random.fork_rng():
-            torch.manual_seed(seed ^ steps.start)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for coordinates, steps in algorithm.spans(request.steps):
+            names = _parameters_in(federation, coordinates)
+            optimizer = _optimizer([trained[name] for name in names], local)
+            if local.keep_state and (client, component) in states:
+                optimizer.load_state_dict(states[client, component])
             for step in steps:
                 batch = batches_of_steps[step]
                 optimizer.param_groups[0]["lr"] = local.rate(span[step])
@@ -112,8 +112,8 @@ def _descend(
                 if local.clip is not None:
                     nn.utils.clip_grad_norm_([trained[name] for name in names], local.clip)
                 optimizer.step()
-        if local.keep_state:
-            states[client, component] = deepcopy(optimizer.state_dict())
+            if local.keep_state:
+                states[client, component] = deepcopy(optimizer.state_dict())
     return federation.layout.row(module)
 
 

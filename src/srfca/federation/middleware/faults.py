@@ -13,12 +13,10 @@ from srfca.random import Key, client_words, streams, uniform
 class DropReplies(Middleware):
     """Lose each reply with a given probability.
 
-    Which replies are lost depends on the seed, the client and the number of requests so far.
-
     Args:
         federation: Where requests are passed on to.
         probability: Of losing a reply, in [0, 1].
-        seed: Decides which ones.
+        seed: Decides, with the client and the number of the request, which replies are lost.
     """
 
     def __init__(self, federation: Federation, probability: float, seed: int = 0) -> None:
@@ -31,6 +29,6 @@ class DropReplies(Middleware):
         replies = self.federation.ask(request)
         key = Key(self._seed, "dropped replies", self._requests)
         self._requests += 1
-        ids = [self.client_ids[client] for client in replies.clients]
-        lost = uniform(streams(key, client_words(ids))) < self._probability
-        return replies.without(replies.clients[lost.numpy()], reason="dropped")
+        words = client_words([self.client_ids[client] for client in replies.clients])
+        lost = (uniform(streams(key, words)) < self._probability).numpy()
+        return replies.without(replies.clients[lost], reason="dropped")

@@ -1,0 +1,188 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import click
+import typer
+
+from srfca.cli.console import show_error
+from srfca.errors import InputError, require
+
+if TYPE_CHECKING:
+    from srfca.experiments.experiment import Experiment
+
+
+class WholeNumber(click.ParamType):
+    """A whole number in a range, with error messages in words."""
+
+    name = "number"
+
+    def __init__(self, minimum: int, maximum: int | None = None) -> None:
+        self.minimum, self.maximum = minimum, maximum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert a string, or fail with a message."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"must be a whole number, not {value!r}", param, ctx)
+        if number < self.minimum:
+            self.fail(f"must be at least {self.minimum}, not {number}", param, ctx)
+        if self.maximum is not None and number > self.maximum:
+            self.fail(f"must be at most {self.maximum}, not {number}", param, ctx)
+        return number
+
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Folder of data sets; default: SRFCA_DATA, else the user's cache."
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        click_type=WholeNumber(0, 2**63 - 1),
+        show_default=False,
+        help="Decides the data, the initial model and every draw; default: 0.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per run, nothing else.")]
+FineTune = Annotated[
+    int | None,
+    typer.Option(
+        "--fine-tune",
+        metavar="STEPS",
+        click_type=WholeNumber(0),
+        help="Let each client fine-tune its final model, by at most this many steps.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """What to run, and where."""
+
+    name: Annotated[
+        str | None, typer.Argument(help="An experiment of 'srfca list', or a TOML file.")
+    ] = None
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Your data instead: an .npz or .parquet file, or a folder of these."),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(help="With --data: mlp (the default), linear, ... or your MODULE:FACTORY."),
+    ] = None
+    device: Annotated[
+        str,
+        typer.Option(
+            show_default=False, help="auto (a GPU if there is one; the default), cpu, cuda:1, ..."
+        ),
+    ] = "auto"
+    data_dir: DataDir = None
+    quick: Annotated[bool, typer.Option("--quick", help="A small run of a few seconds.")] = False
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting: trim=0.2, or oracle.lr=0.2 for one method. Repeatable.",
+        ),
+    ] = None
+
+    def load(self, methods: Iterable[str] = (), fine_tune: int | None = None) -> Experiment:
+        """Load the experiment, or the user's data, and apply the settings.
+
+        Args:
+            methods: The methods that will run; those by ``MODULE:CLASS`` get a section.
+            fine_tune: Steps of fine-tuning.
+
+        Raises:
+            InputError: If the options contradict each other, or one of them is wrong.
+        """
+        require(
+            self.name is None or self.data is None,
+            f"give either the experiment {self.name!r} or --data {self.data}, not both",
+        )
+        experiment = self._load().with_methods(methods)
+        settings = list(experiment.quick) if self.quick else []
+        if fine_tune is not None:
+            settings.append(f"fine_tune_steps={fine_tune}")
+        return experiment.set([*settings, *(self.set_ or [])])
+
+    def _load(self) -> Experiment:
+        if self.data is not None:
+            from srfca.experiments.user_data import experiment_from_data
+
+            require(not self.quick, "--quick is for experiments of 'srfca list', not for --data")
+            return experiment_from_data(self.data, self.model or "mlp")
+        if self.name is None:
+            raise InputError("name an experiment ('srfca list' shows them), or give --data")
+        require(
+            self.model is None,
+            f"--model goes with --data: the experiment {self.name!r} has its own model",
+        )
+        from srfca.experiments import config
+
+        return config.load(self.name)
+
+
+def with_experiment(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of ``ExperimentOptions`` to a command, which gets them as first argument."""
+    hints = get_type_hints(ExperimentOptions, include_extras=True)
+    shared = [
+        Parameter(
+            option.name,
+            Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=hints[option.name],
+        )
+        for option in fields(ExperimentOptions)
+    ]
+    original = signature(command, eval_str=True)
+    specific = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for parameter in list(original.parameters.values())[1:]
+    ]
+
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        options = {option.name: values.pop(option.name) for option in fields(ExperimentOptions)}
+        command(ExperimentOptions(**options), **values)
+
+    parameters = [*shared, *specific]
+    wrapper.__signature__ = original.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del wrapper.__wrapped__
+    return wrapper
+
+
+def split_list(text: str, option: str) -> list[str]:
+    """Return the items of a comma-separated option.
+
+    Raises:
+        InputError: If there are none.
+    """
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    require(bool(items), f"{option} is empty: give one or more, separated by commas")
+    return items
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """End with one line and exit code 130 on Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        show_error("interrupted")
+        raise typer.Exit(130) from None

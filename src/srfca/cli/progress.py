@@ -1,0 +1,111 @@
+"""Progress bars on standard error; nothing if it is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from srfca.cli.tables import outcome_line
+
+if TYPE_CHECKING:
+    from srfca.experiments.executor import RunOutcome
+    from srfca.progress import Callback
+
+
+class StageBars:
+    """A monitor that draws a bar for each stage of a run."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.prefix = ""
+
+    @contextmanager
+    def stage(self, name: str, steps: int) -> Iterator[Callback]:
+        """Show a stage while it lasts."""
+        with Progress(
+            TextColumn("{task.description:<32}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        ) as progress:
+            task = progress.add_task(f"{self.prefix}{name}", total=steps or None)
+            yield lambda steps: progress.advance(task, steps)
+
+
+class RunsProgress:
+    """Shows how many runs have finished: a bar in a terminal, otherwise a line for each run.
+
+    A single process shows the stages of each run instead (``stage_bars``).
+
+    Args:
+        total: Number of runs.
+        parallel: Whether there are several processes.
+        silent: Print no lines.
+    """
+
+    def __init__(self, total: int, parallel: bool, silent: bool) -> None:
+        self.total, self.finished = total, 0
+        self.stage_bars = StageBars()
+        terminal = self.stage_bars.console.is_terminal
+        self._lines = not terminal and not silent
+        self.bar = Progress(
+            TextColumn("{task.completed} of {task.total} runs"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=self.stage_bars.console,
+            transient=True,
+            disable=not (terminal and parallel),
+        )
+        self._task = self.bar.add_task("", total=total)
+        self.stage_bars.prefix = f"1/{total} "
+
+    def on_finish(self, outcome: RunOutcome) -> None:
+        """Show that a run has finished."""
+        self.finished += 1
+        self.stage_bars.prefix = f"{self.finished + 1}/{self.total} "
+        self.bar.update(self._task, completed=self.finished, description=f"last: {outcome.spec}")
+        if self._lines and not outcome.reused:
+            line = f"{self.finished}/{self.total} {outcome_line(outcome)}"
+            print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def download_bars() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Return a function that draws a bar for each file, given bytes received and in all."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description:<32}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def show_bytes(file: str, received: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = progress.add_task(file)
+            progress.update(tasks[file], completed=received, total=total)
+
+        yield show_bytes

@@ -1,0 +1,110 @@
+"""``srfca run`` and ``srfca resume``: one run, stage by stage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from srfca.cli.options import (
+    ExperimentOptions,
+    FineTune,
+    Json,
+    Seed,
+    interruptible,
+    with_experiment,
+)
+from srfca.errors import require
+
+if TYPE_CHECKING:
+    from srfca.experiments.runner import ScoredRun
+
+
+@with_experiment
+def run(
+    options: ExperimentOptions,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY",
+            show_default=False,
+            help="A method of 'srfca list', or your MODULE:CLASS; default: sr-fca.",
+        ),
+    ] = "sr-fca",
+    seed: Seed = 0,
+    fine_tune: FineTune = None,
+    as_json: Json = False,
+    out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
+    journal: Annotated[
+        bool,
+        typer.Option(
+            "--journal", help="With --out: if the run is killed, 'srfca resume' continues it."
+        ),
+    ] = False,
+) -> None:
+    """Run one method, SR-FCA by default, on an experiment or on your data."""
+    from srfca.cli import saved_command
+    from srfca.cli.progress import StageBars
+    from srfca.experiments import runner, saved
+    from srfca.files import writable_folder
+
+    with interruptible():
+        experiment = options.load([method], fine_tune)
+        runner.make_method(experiment, method)
+        require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
+        if out is not None:
+            writable_folder(out)
+        journal_folder = previous = None
+        if out is not None and journal:
+            arguments = {
+                "method": method, "seed": seed, "fine_tune": fine_tune, "as_json": as_json,
+            }  # fmt: skip
+            saved_command.write(out, asdict(options) | arguments)
+            journal_folder = out / "journal"
+            previous = saved.read(out, saved.run_digest(experiment, method, seed))
+        bars = StageBars()
+        federation = runner.make_federation(
+            experiment, seed, options.device, options.data_dir, bars
+        )
+        finished = runner.run_method(experiment, method, federation, seed, bars, journal_folder)
+        if previous is not None:
+            finished = replace(finished, seconds=previous["seconds"])
+        if out is not None:
+            saved.save(finished, experiment, out)
+    if as_json:
+        typer.echo(json.dumps(finished.metrics))
+    else:
+        show_run(finished)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
+) -> None:
+    """Continue a run that was killed."""
+    from srfca.cli import saved_command
+
+    run(**saved_command.read(folder), out=folder, journal=True)
+
+
+def show_run(run: ScoredRun) -> None:
+    """Print the stages of a run, its clusters, scores and costs."""
+    from srfca.cli import tables
+    from srfca.cli.console import show
+    from srfca.report import summary
+
+    metrics, result = run.metrics, run.result
+    show(f"{run.experiment}, {metrics['name']}, seed {result.seed}", style="bold")
+    show(tables.stages_table(result))
+    notes = result.history[0].notes
+    if notes.get("reason"):
+        show(f"Threshold: {notes['reason']}.")
+    if notes.get("warning") and result.partition.num_clusters > 1:
+        show(f"Doubtful: {notes['warning']}.")
+    if result.clustered:
+        show(tables.clusters_sentence(metrics))
+    show(tables.summary_table(summary.results([metrics])))
+    show("Cost per client", style="bold")
+    show(tables.summary_table(summary.costs([metrics])))

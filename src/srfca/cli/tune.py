@@ -1,0 +1,66 @@
+"""``srfca tune``: search for parameters of SR-FCA."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from srfca.cli.options import ExperimentOptions, WholeNumber, interruptible, with_experiment
+
+if TYPE_CHECKING:
+    from srfca.experiments.tune import Trial
+
+
+@with_experiment
+def tune(
+    options: ExperimentOptions,
+    trials: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            click_type=WholeNumber(1),
+            show_default=False,
+            help="Settings to try in all, including those of earlier calls; default: 20.",
+        ),
+    ] = 20,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            click_type=WholeNumber(1),
+            show_default=False,
+            help="Seeds that a trial is averaged over, from 1000 on; default: 1.",
+        ),
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the search in this folder, or resume it.")
+    ] = None,
+) -> None:
+    """Search learning rate, trim and threshold of SR-FCA on validation data."""
+    from srfca.cli import tables
+    from srfca.cli.console import show
+    from srfca.cli.progress import StageBars
+    from srfca.experiments import tune as search
+
+    def on_finish(trial: Trial) -> None:
+        if not as_json:
+            print(tables.trial_line(trial), file=sys.stderr, flush=True)
+
+    with interruptible():
+        experiment = options.load()
+        ranked = search.tune(
+            experiment, trials=trials, seeds=seeds, device=options.device, folder=options.data_dir,
+            out=out, monitor=StageBars(), on_finish=on_finish,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(search.summarize(experiment, ranked)))
+        return
+    failed = sum(trial.loss is None for trial in ranked)
+    show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
+    show(tables.trials_table(ranked[:5]))
+    show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))

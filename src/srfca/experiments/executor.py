@@ -1,0 +1,129 @@
+"""Runs of one experiment, one after another, saved as they finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srfca.engine import Simulation
+from srfca.errors import InputError, describe
+from srfca.experiments import runner, saved
+from srfca.experiments.experiment import Experiment, method_class
+from srfca.experiments.metrics import Metrics
+from srfca.methods._common.run import Monitor
+from srfca.progress import Callback
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What to run.
+
+    Args:
+        method: Key of the method.
+        seed: Decides the data and every draw.
+        k: The number of clusters, for a method that needs it.
+        settings: Changes of the experiment, as ``--set`` takes them.
+    """
+
+    method: str
+    seed: int
+    k: int | None = None
+    settings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        k = "" if self.k is None else f" K={self.k}"
+        return f"{method_class(self.method).name}{k} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What became of a run.
+
+    Args:
+        spec: What was run.
+        metrics: Its metrics, if it succeeded.
+        error: The error message, if it failed.
+        reused: Whether it was read from disk.
+    """
+
+    spec: RunSpec
+    metrics: Metrics | None = None
+    error: str | None = None
+    reused: bool = False
+
+
+OnFinish = Callable[[RunOutcome], None]
+"""Called with each run that has finished."""
+
+
+@dataclass
+class RunExecutor:
+    """Executes runs of one experiment. Runs with the same seed share their federation.
+
+    Args:
+        experiment: What is run.
+        device: Where clients train.
+        folder: The data folder.
+        out: A folder to save runs in.
+        monitor: Follows the stages of each run.
+    """
+
+    experiment: Experiment
+    device: str = "auto"
+    folder: str | Path | None = None
+    out: Path | None = None
+    monitor: Monitor | None = None
+    _federations: dict[int, Simulation] = field(default_factory=dict, repr=False)
+
+    def execute(self, spec: RunSpec) -> RunOutcome:
+        """Run a method and save the run; errors are captured in the outcome."""
+        try:
+            experiment = self.experiment.set(spec.settings)
+            monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))
+            federation = self._federation(spec.seed, monitor)
+            run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
+            if self.out is not None:
+                saved.save(run, experiment, self.out / self._folder_name(spec))
+        except InputError as error:
+            return RunOutcome(spec, error=str(error))
+        except Exception as error:  # for example of a user's model or loss
+            return RunOutcome(spec, error=describe(error))
+        return RunOutcome(spec, run.metrics)
+
+    def read_saved(self, spec: RunSpec) -> RunOutcome | None:
+        """Return a run that is saved already, None if it is not, or is damaged."""
+        if self.out is None:
+            return None
+        metrics = saved.read(self.out / self._folder_name(spec), self._digest(spec))
+        return None if metrics is None else RunOutcome(spec, metrics, reused=True)
+
+    def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
+        """Return the clients of a seed; those of the latest seed are kept."""
+        if seed not in self._federations:
+            self._federations.clear()
+            self._federations[seed] = runner.make_federation(
+                self.experiment, seed, self.device, self.folder, monitor
+            )
+        return self._federations[seed]
+
+    def _digest(self, spec: RunSpec) -> str:
+        return saved.run_digest(self.experiment.set(spec.settings), spec.method, spec.seed)
+
+    def _folder_name(self, spec: RunSpec) -> str:
+        method = spec.method.replace(":", ".")  # not allowed in file names everywhere
+        k = "" if spec.k is None else f"-k{spec.k}"
+        return f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
+
+
+@dataclass(frozen=True)
+class TitledMonitor:
+    """A monitor that puts the run's title before the names of stages."""
+
+    monitor: Monitor
+    title: str
+
+    def stage(self, name: str, steps: int) -> AbstractContextManager[Callback]:
+        """Enter a stage."""
+        return self.monitor.stage(f"{self.title}: {name}", steps)

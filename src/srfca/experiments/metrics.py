@@ -1,0 +1,93 @@
+"""The metrics of a run: numbers, ready for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from srfca.data import ClientData
+from srfca.federation import ClientScores
+from srfca.methods import Result
+
+if TYPE_CHECKING:
+    from srfca.experiments.runner import ScoredRun
+
+Metrics = dict[str, Any]
+"""The numbers of a run by name, and what it was a run of; None if one does not apply."""
+SCORE_NAMES = (
+    "accuracy", "worst_accuracy", "worst_tenth_accuracy",
+    "loss", "worst_loss", "worst_tenth_loss",
+)  # fmt: skip
+"""Names of the metrics of clients' scores. After fine-tuning they begin with ``tuned_``."""
+WORST_FRACTION = 0.1
+_CLUSTERING = ("misclustering", "ari", "nmi", "purity")
+
+
+def run_metrics(run: ScoredRun) -> Metrics:
+    """Return the metrics of a run."""
+    result, data = run.result, run.federation.data
+    last = result.history[-1]
+    fine_tuned: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
+    if run.fine_tuned_scores is not None:
+        fine_tuned = score_metrics(run.fine_tuned_scores)
+    return {
+        "experiment": run.experiment,
+        "method": run.method,
+        "name": result.method,
+        "k": result.parameters.get("k"),
+        "seed": result.seed,
+        "clients": len(result.client_ids),
+        **clustering_metrics(result, data),
+        "scored_on": run.split,
+        **score_metrics(run.scores),
+        **{f"tuned_{name}": value for name, value in fine_tuned.items()},
+        **asdict(result.budget),
+        "validation_loss": last.loss,
+        "validation_accuracy": last.accuracy,
+        "distance_to_optimum": distance_to_optimum(result, data),
+        "seconds": None if run.seconds is None else round(run.seconds, 3),
+        "device": str(run.federation.device),
+        "labels": [int(label) for label in result.labels],
+    }
+
+
+def score_metrics(scores: ClientScores) -> dict[str, float | None]:
+    """Return the mean over the clients, the worst client, and the mean over the worst tenth."""
+    count = ceil(WORST_FRACTION * len(scores.loss))
+    accuracy = scores.accuracy
+    values = (
+        None if accuracy is None else float(accuracy.mean()),
+        None if accuracy is None else float(accuracy.min()),
+        None if accuracy is None else float(accuracy.sort().values[:count].mean()),
+        float(scores.loss.mean()),
+        float(scores.loss.max()),
+        float(scores.loss.sort(descending=True).values[:count].mean()),
+    )
+    return dict(zip(SCORE_NAMES, values, strict=True))
+
+
+def clustering_metrics(result: Result, data: ClientData) -> dict[str, float | None]:
+    """Compare a result's clusters with the true ones, if both exist."""
+    partition, truth = result.partition, data.truth
+    scores: dict[str, float | None] = dict.fromkeys(_CLUSTERING)
+    if result.clustered and truth is not None:
+        scores = {name: getattr(partition, name)(truth) for name in _CLUSTERING}
+    return {
+        "true_clusters": None if truth is None else truth.num_clusters,
+        "num_clusters": partition.num_clusters if result.clustered else None,
+        **scores,
+    }
+
+
+def distance_to_optimum(result: Result, data: ClientData) -> float | None:
+    """Return the mean l2 distance of the clients' models to the best ones, if these are known."""
+    models = result.client_models.cpu().double()
+    if data.optima is None or data.truth is None or data.optima.shape[1] != models.shape[1]:
+        return None
+    optima = data.optima.double()[torch.tensor(np.asarray(data.truth.labels))]
+    return float((models - optima).norm(dim=1).mean())

@@ -1,0 +1,55 @@
+"""What is known of each client, in memory and on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from srfca.errors import InputError
+from srfca.files import replace_file
+
+CLIENTS_FILE = "clients.json"
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """A client as it has introduced itself.
+
+    Args:
+        client_id: Its stable id.
+        sizes: Number of samples by split.
+        num_features: Numbers in one sample's input.
+        has_classes: Whether its targets are classes.
+        wants_model: Whether it wants its final model.
+        node_id: Flower's id of its node, which changes when the node restarts; 0 if it has none.
+    """
+
+    client_id: str
+    sizes: Mapping[str, int]
+    num_features: int
+    has_classes: bool
+    wants_model: bool
+    node_id: int = 0
+
+
+def write_clients(folder: Path, clients: list[ClientInfo]) -> None:
+    """Write the clients of a run, so that a restarted server continues with them."""
+    text = json.dumps([asdict(client) for client in clients], indent=1) + "\n"
+    replace_file(folder / CLIENTS_FILE, text.encode())
+
+
+def read_clients(folder: Path) -> list[ClientInfo]:
+    """Return what ``write_clients`` wrote, an empty list if there is no file.
+
+    Raises:
+        InputError: If the file is damaged.
+    """
+    path = folder / CLIENTS_FILE
+    try:
+        return [ClientInfo(**client) for client in json.loads(path.read_bytes())]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error

@@ -1,0 +1,267 @@
+"""What a client does for each task that the server sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context
+from torch import Tensor, nn
+
+from srfca._version import __version__
+from srfca.engine.simulation import Simulation
+from srfca.errors import InputError
+from srfca.federation.algorithms import ALGORITHMS, Descent, LocalAlgorithm, Posterior
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import Clients
+from srfca.federation.requests import (
+    Gradients,
+    Losses,
+    Personal,
+    Scores,
+    Shares,
+    Split,
+    Subsample,
+    Subspaces,
+    Train,
+)
+from srfca.flower.client_state import (
+    restore_optimizer_states,
+    restore_personal,
+    store_final_model,
+    store_optimizer_states,
+    store_personal,
+)
+from srfca.flower.messages import ALGORITHM, personal_from_json
+from srfca.flower.records import Value
+from srfca.models.rows import frozen_digest
+from srfca.random import Key
+
+Receive = Callable[[nn.Module, Context], None]
+"""Called with the client's final model."""
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    """A message of the server, decoded.
+
+    Args:
+        values: Its plain values.
+        rows: Its rows ``[k, ...]`` by role.
+        context: Flower's context.
+        receive: What is called with the final model.
+    """
+
+    values: Mapping[str, Any]
+    rows: Mapping[str, Tensor]
+    context: Context
+    receive: Receive | None
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The mixtures of the entries, if the message has any."""
+        if "mixture" not in self.rows:
+            return None
+        models = self.rows["mixture"]
+        weights = torch.tensor(self.values["weights"], dtype=torch.float64)
+        return Mixture(models, weights.view(-1, len(models)).to(models))
+
+    @property
+    def personal(self) -> Personal | None:
+        """The coordinates that the client keeps to itself, if there are any."""
+        text = self.values.get("personal")
+        return None if text is None else personal_from_json(text)
+
+
+@dataclass(frozen=True)
+class TaskOutput:
+    """What a client replies."""
+
+    arrays: Mapping[str, Tensor] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+Task = Callable[[Simulation, TaskInput], TaskOutput]
+
+
+def hello(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Introduce the client: its data and its model."""
+    w0 = simulation.initial_model(0)
+    sizes: dict[str, Value] = {
+        split: int(simulation.sizes_of(split)[0]) for split in simulation.splits
+    }
+    return TaskOutput(
+        values={
+            **sizes,
+            "version": __version__,
+            "length": w0.numel(),
+            "dtype": str(w0.dtype).removeprefix("torch."),
+            "frozen": frozen_digest(simulation.module(w0)),
+            "features": simulation.data.train.x[0].numel(),
+            "classes": not simulation.data.train.y.is_floating_point(),
+            "receives": task.receive is not None,
+        }
+    )
+
+
+def train(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Train from each start; personal coordinates stay in Flower's context."""
+    local = LocalTraining(**json.loads(task.values["local"]))
+    state, personal = task.context.state, task.personal
+    starts = task.rows["starts"]
+    if personal is not None:
+        restore_personal(state, simulation)
+        starts = _complete(starts, personal)
+    if local.keep_state:
+        restore_optimizer_states(state, simulation)
+    request = Train(
+        _itself(len(starts)),
+        starts,
+        local,
+        Key(*json.loads(task.values["key"])),
+        _algorithm(task),
+        None if personal is None else personal.coordinates,
+    )
+    rows = simulation.ask(request).values
+    if local.keep_state:
+        store_optimizer_states(state, simulation)
+    if personal is not None:
+        store_personal(state, simulation)
+    return TaskOutput({"rows": rows})
+
+
+def gradients(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute the gradient at each model."""
+    models = task.rows["models"]
+    return TaskOutput({"rows": simulation.ask(Gradients(_itself(len(models)), models)).values})
+
+
+def losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute training losses ``[k]``, and held-out losses and accuracies ``[k, 2]``.
+
+    Methods that ask for one of them usually ask for the other next.
+    """
+    models, values = task.rows["models"], task.values
+    subsample = Subsample(values["samples"], values["seed"]) if "samples" in values else None
+    replies = simulation.ask(Losses(_itself(), models, subsample=subsample))
+    arrays = {"losses": _nan_to_inf(replies.values[0])}
+    if "validation" in simulation.splits:
+        arrays["validation"] = _scores(simulation, models, "validation")
+    return TaskOutput(arrays)
+
+
+def scores(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute losses and accuracies of models, or of mixtures: ``[k, 2]``."""
+    predictors: Tensor | Mixture = task.mixture or task.rows["models"]
+    personal = task.personal
+    if personal is not None and isinstance(predictors, Tensor):
+        restore_personal(task.context.state, simulation)
+        predictors = _complete(predictors, personal)
+    scored = _scores(simulation, predictors, task.values["split"], personal)
+    return TaskOutput({"scores": scored})
+
+
+def shares(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute the share of the samples that each model accounts for: ``[e, k]``."""
+    mixture = task.mixture
+    request = (
+        Shares(_itself(), task.rows["models"])
+        if mixture is None
+        else Shares(_itself(len(mixture)), mixture)
+    )
+    return TaskOutput({"shares": simulation.ask(request).values.double()})
+
+
+def subspaces(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute the leading singular vectors of the training inputs."""
+    bases = simulation.ask(Subspaces(_itself(), task.values["rank"])).values
+    return TaskOutput({"subspaces": bases.double()})
+
+
+def keep(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Pass the final model on to ``receive``, with the client's personal coordinates in it."""
+    rows, personal = task.rows["models"], task.personal
+    if personal is not None:
+        restore_personal(task.context.state, simulation)
+        values = simulation.personal.get(personal, _itself(), simulation.client_ids)
+        rows = personal.coordinates.put(_complete(rows, personal), values.to(rows))
+    store_final_model(task.context.state, rows[0])
+    if task.receive is not None:
+        task.receive(simulation.module(rows[0]).cpu(), task.context)
+    return TaskOutput()
+
+
+TASKS: dict[str, Task] = {
+    "hello": hello,
+    "train": train,
+    "gradients": gradients,
+    "losses": losses,
+    "scores": scores,
+    "shares": shares,
+    "subspaces": subspaces,
+    "keep": keep,
+}
+"""The tasks of a client by name."""
+
+
+def _itself(entries: int = 1) -> Clients:
+    """Return the client's position in its simulation, for each entry of a request: ``[e]``."""
+    return np.zeros(entries, dtype=np.int64)
+
+
+def _algorithm(task: TaskInput) -> LocalAlgorithm:
+    """Return the local algorithm of a training.
+
+    Raises:
+        InputError: If it is not registered here.
+    """
+    key = str(task.values["algorithm"])
+    if key not in ALGORITHMS:  # also refuses MODULE:NAME, which would import a module by name
+        raise InputError(
+            f"the local algorithm {key!r} is not registered at this client (registered: "
+            f"{', '.join(ALGORITHMS.keys())}): import the module that registers it in the client "
+            "app, or install its package here"
+        )
+    tensors = {
+        role.removeprefix(ALGORITHM): rows
+        for role, rows in task.rows.items()
+        if role.startswith(ALGORITHM)
+    }
+    algorithm = ALGORITHMS[key].restore(json.loads(task.values["settings"]), tensors)
+    mixture = task.mixture
+    if mixture is None or not isinstance(algorithm, Descent):
+        return algorithm
+    component = torch.tensor(task.values["component"], device=mixture.models.device)
+    return replace(algorithm, posterior=Posterior(mixture, component))
+
+
+def _complete(rows: Tensor, personal: Personal) -> Tensor:
+    """Return rows ``[k, P]`` from those that were sent; personal coordinates are 0."""
+    length = rows.shape[1] + len(personal.coordinates)
+    complete = rows.new_zeros(len(rows), length)
+    return personal.coordinates.complement(length).put(complete, rows)
+
+
+def _scores(
+    simulation: Simulation,
+    predictors: Tensor | Mixture,
+    split: Split,
+    personal: Personal | None = None,
+) -> Tensor:
+    """Return losses and accuracies of the client's predictors: ``[k, 2]``."""
+    request = Scores(_itself(len(predictors)), predictors, split, personal)
+    replies = simulation.ask(request).values
+    accuracy = replies.accuracy
+    if accuracy is None:
+        accuracy = torch.zeros_like(replies.loss)
+    return torch.stack([_nan_to_inf(replies.loss), accuracy.double()], dim=1)
+
+
+def _nan_to_inf(losses: Tensor) -> Tensor:
+    """Return losses in double precision; one that overflowed to NaN is infinite."""
+    return losses.double().masked_fill(losses.isnan(), torch.inf)

@@ -1,0 +1,171 @@
+"""Which clients there are, and which of them are connected.
+
+A client is identified by its own id: Flower's node ids change when a node restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from logging import INFO, WARNING, getLogger
+from time import monotonic
+
+from flwr.app import Message
+from torch import Tensor
+
+from srfca.flower.client_info import ClientInfo
+from srfca.flower.records import InvalidMessageError
+from srfca.flower.transport import MAX_REASON, ClientRequest, Transport, reply_values
+
+RETRY_AFTER = (1.0, 10.0, 60.0)
+"""Seconds until a node is asked to introduce itself again: after one failure, two, and more."""
+_MAX_ID = 200
+"""Characters of a client id."""
+_log = getLogger("flwr").log
+
+
+class ClientDirectory:
+    """The clients that have introduced themselves, by id.
+
+    Args:
+        transport: How to reach nodes.
+        row: A row ``[P]`` of the server's model: the clients' rows must be like it.
+        frozen_digest: Digest of the frozen part of the server's model.
+
+    Attributes:
+        clients: All clients so far, connected or not.
+        required_splits: What every client must hold.
+    """
+
+    def __init__(self, transport: Transport, row: Tensor, frozen_digest: str) -> None:
+        self.clients: dict[str, ClientInfo] = {}
+        self.required_splits: tuple[str, ...] = ("train",)
+        self._transport = transport
+        self._row, self._frozen_digest = row, frozen_digest
+        self._online: set[int] = set()
+        self._greeted: dict[str, int] = {}
+        self._refused: dict[int, tuple[int, float]] = {}
+        self._claims: dict[int, ClientInfo] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a node was asked to introduce itself, and has not replied yet."""
+        return bool(self._greeted)
+
+    def is_connected(self, client_id: str) -> bool:
+        """Tell whether a client was connected at the last ``refresh``."""
+        return client_id in self.clients and self.clients[client_id].node_id in self._online
+
+    def refresh(self) -> None:
+        """Find the nodes that are connected; ask new ones to introduce themselves."""
+        self._online = self._transport.node_ids()
+        self._settle_claims()
+        self._refused = {node: r for node, r in self._refused.items() if node in self._online}
+        new = self._nodes_to_greet()
+        sent = self._transport.send(
+            [self._transport.message("hello", node, ClientRequest(), {}) for node in new]
+        )
+        self._greeted |= {sent_id: node for sent_id, node in zip(sent, new, strict=True) if sent_id}
+        for reply in self._transport.receive(self._greeted):
+            self._introduce(self._greeted.pop(reply.metadata.reply_to_message_id), reply)
+
+    def _nodes_to_greet(self) -> list[int]:
+        members = {client.node_id for client in self.clients.values()}
+        pending = members | set(self._greeted.values()) | set(self._claims)
+        now = monotonic()
+        return [
+            node
+            for node in sorted(self._online - pending)
+            if self._refused.get(node, (0, now))[1] <= now
+        ]
+
+    def _introduce(self, node_id: int, reply: Message) -> None:
+        """Add the client of a node that has introduced itself, if it fits."""
+        try:
+            client = self._read_introduction(node_id, reply)
+        except InvalidMessageError as error:
+            failures = self._refused.get(node_id, (0, 0.0))[0] + 1
+            pause = RETRY_AFTER[min(failures, len(RETRY_AFTER)) - 1]
+            self._refused[node_id] = (failures, monotonic() + pause)
+            text = "refused node %s: %s; asking it again in %g s"
+            _log(WARNING, text, node_id, str(error)[:MAX_REASON], pause)
+            return
+        client_id = client.client_id
+        if self.is_connected(client_id) and self.clients[client_id].node_id != node_id:
+            text = "node %s has the id %r of another connected node: it waits until that one leaves"
+            _log(WARNING, text, node_id, client_id)
+            self._claims[node_id] = client
+        else:
+            self._add(client)
+
+    def _settle_claims(self) -> None:
+        """Let restarted clients take the place of their old nodes, where these have left."""
+        for node_id, client in list(self._claims.items()):
+            if node_id not in self._online:
+                del self._claims[node_id]
+            elif not self.is_connected(client.client_id):
+                del self._claims[node_id]
+                self._add(client)
+
+    def _add(self, client: ClientInfo) -> None:
+        _log(INFO, "client %r connected", client.client_id)
+        self.clients[client.client_id] = client
+
+    def _read_introduction(self, node_id: int, reply: Message) -> ClientInfo:
+        """Return what a client says about itself.
+
+        Raises:
+            InvalidMessageError: If it does not fit the server's model, or the other clients.
+        """
+        values = reply_values(reply)
+        client_id = values.get("client")
+        if not (
+            isinstance(client_id, str)
+            and client_id.isprintable()
+            and 1 <= len(client_id) <= _MAX_ID
+        ):
+            raise InvalidMessageError(f"its client id is not 1 to {_MAX_ID} printable characters")
+        self._check_model(values)
+        num_features = values.get("features")
+        if not isinstance(num_features, int) or num_features < 1:
+            raise InvalidMessageError(f"its samples have {num_features!r} features")
+        return ClientInfo(
+            client_id=client_id,
+            sizes=self._read_sizes(values),
+            num_features=num_features,
+            has_classes=values.get("classes") is True,
+            wants_model=values.get("receives") is True,
+            node_id=node_id,
+        )
+
+    def _check_model(self, values: Mapping[str, object]) -> None:
+        expected = (self._row.numel(), str(self._row.dtype).removeprefix("torch."))
+        length, dtype = values.get("length"), values.get("dtype")
+        if (length, dtype) != expected:
+            raise InvalidMessageError(
+                f"its model has {length} {dtype} coordinates, but the server's has "
+                f"{expected[0]} {expected[1]}"
+            )
+        digest = values.get("frozen")
+        if digest != self._frozen_digest:
+            raise InvalidMessageError(
+                "its frozen parameters differ from the server's "
+                f"(digest {_shorten(digest)}, server: {_shorten(self._frozen_digest)}): give both "
+                "the same pretrained weights"
+            )
+
+    def _read_sizes(self, values: Mapping[str, object]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for split in ("train", "validation", "test"):
+            size = values.get(split, 0)
+            if not isinstance(size, int) or size < (split == "train"):
+                raise InvalidMessageError(f"it has {size!r} {split} samples")
+            if size:
+                sizes[split] = size
+        for split in self.required_splits:
+            if split not in sizes:
+                raise InvalidMessageError(f"it has no {split} samples, but the other clients do")
+        return sizes
+
+
+def _shorten(digest: object) -> str:
+    return repr(str(digest)[:12]) if digest else "none"

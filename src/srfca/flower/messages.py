@@ -1,0 +1,247 @@
+"""From a request of a method to the message for each of its clients.
+
+A row is sent once: messages refer to it by its name, a hash of its content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import torch
+from flwr.app import Array
+from torch import Tensor
+
+from srfca.errors import InputError, require
+from srfca.federation.algorithms import Descent, LocalAlgorithm
+from srfca.federation.coordinates import Coordinates
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import Clients
+from srfca.federation.requests import Gradients, Personal, Shares, Subspaces, Train
+from srfca.flower.records import Value, pack, row_name
+from srfca.flower.transport import ClientRequest
+
+ALGORITHM = "algorithm."
+"""Prefix of the roles of a local algorithm's tensors."""
+
+
+class RowTable:
+    """Rows by name, as they are sent."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Array] = {}
+
+    def add(self, rows: Tensor) -> list[str | None]:
+        """Add rows ``[k, ...]``, and return their names; None for one that is infinite or NaN."""
+        are_equal = len(rows) > 1 and rows.stride(0) == 0
+        names: list[str | None] = []
+        for row in rows[:1] if are_equal else rows:
+            if not bool(row.isfinite().all()):
+                names.append(None)
+                continue
+            packed = pack(row)
+            name = row_name(packed)
+            names.append(name)
+            self.rows.setdefault(name, packed)
+        return names * len(rows) if are_equal else names
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The messages of one request.
+
+    Args:
+        requests: What each client is asked, by position.
+        table: The rows that they refer to.
+        unsendable: The reason for each client that cannot be asked, by position.
+    """
+
+    requests: Mapping[int, ClientRequest]
+    table: RowTable
+    unsendable: Mapping[int, str] = field(default_factory=dict)
+
+
+def entries_of(clients: Clients) -> dict[int, list[int]]:
+    """Return the entries of each client in a request, by position.
+
+    >>> import numpy as np
+    >>> entries_of(np.array([3, 1, 3]))
+    {3: [0, 2], 1: [1]}
+    """
+    entries: dict[int, list[int]] = {}
+    for entry, client in enumerate(clients.tolist()):
+        entries.setdefault(client, []).append(entry)
+    return entries
+
+
+def train_messages(request: Train, length: int) -> Messages:
+    """Return the messages that let clients train; each sends the coordinates that travel."""
+    starts = check_rows(request.starts, length, len(request.clients))
+    table, sent, algorithm = RowTable(), request.sent, request.algorithm
+    names = {"starts": table.add(starts if sent is None else sent.take(starts))}
+    for name, tensor in algorithm.tensors().items():
+        require(
+            len(tensor) == len(request.clients),
+            f"{name!r} of the local algorithm {algorithm.key!r} must have a row for each of the "
+            f"{len(request.clients)} entries, not {len(tensor)}",
+        )
+        names[f"{ALGORITHM}{name}"] = table.add(tensor)
+    key = request.key
+    values: dict[str, Value] = {
+        "local": json.dumps(asdict(request.local)),
+        "key": json.dumps([key.seed, key.purpose, key.round]),
+        "algorithm": algorithm.key,
+        "settings": _settings_json(algorithm),
+    }
+    if request.personal is not None:
+        values["personal"] = personal_json(Personal(request.personal, key.seed, key.purpose))
+    width = length if sent is None else len(sent)
+    messages = _row_messages(request.clients, names, table, values, width, starts.dtype)
+    if isinstance(algorithm, Descent) and algorithm.posterior is not None:
+        posterior = algorithm.posterior
+        components = {"component": posterior.component}
+        return _with_mixture(messages, request.clients, posterior.mixture, length, components)
+    return messages
+
+
+def gradient_messages(request: Gradients, length: int) -> Messages:
+    """Return the messages that ask for gradients."""
+    models = check_rows(request.models, length, len(request.clients))
+    table = RowTable()
+    names = {"models": table.add(models)}
+    return _row_messages(request.clients, names, table, {}, length, models.dtype)
+
+
+def share_messages(request: Shares, length: int) -> Messages:
+    """Return the messages that ask for the shares of models, or of a mixture's components."""
+    if isinstance(request.models, Mixture):
+        return mixture_messages(request.clients, request.models, length, "shares", {})
+    table = RowTable()
+    models = check_rows(request.models, length)
+    names = table.add(models)
+    rows = _all_names(names)
+    if rows is None:
+        return _unsendable(request.clients, table)
+    ask = ClientRequest({"shares": ((1, len(models)), torch.float64)}, rows={"models": rows})
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), table)
+
+
+def mixture_messages(
+    clients: Clients, mixture: Mixture, length: int, reply: str, values: Mapping[str, Value]
+) -> Messages:
+    """Return the messages that ask about the clients' mixtures, for shares or scores."""
+    width = len(mixture.models) if reply == "shares" else 2
+    requests = {
+        client: ClientRequest({reply: ((len(entries), width), torch.float64)}, dict(values))
+        for client, entries in entries_of(clients).items()
+    }
+    return _with_mixture(Messages(requests, RowTable()), clients, mixture, length, {})
+
+
+def subspace_messages(request: Subspaces, num_features: int) -> Messages:
+    """Return the messages that ask for subspaces."""
+    shape = (1, num_features, request.rank)
+    ask = ClientRequest({"subspaces": (shape, torch.float64)}, {"rank": request.rank})
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
+
+
+def check_rows(rows: Tensor, length: int, count: int | None = None) -> Tensor:
+    """Return rows after a check of their shape.
+
+    Raises:
+        InputError: If they do not have this length, or are not this many.
+    """
+    is_valid = rows.ndim == 2 and rows.shape[1] == length and count in (None, len(rows))
+    number = "" if count is None else f"{count} "
+    require(is_valid, f"models must be {number}rows of length {length}, not {tuple(rows.shape)}")
+    return rows
+
+
+def personal_json(personal: Personal) -> str:
+    """Return what ``personal_from_json`` reads."""
+    ranges = personal.coordinates.ranges
+    return json.dumps({"ranges": ranges, "seed": personal.seed, "purpose": personal.purpose})
+
+
+def personal_from_json(text: str) -> Personal:
+    """Return the coordinates that a client keeps to itself, and the training that they are from.
+
+    >>> personal = Personal(Coordinates(((2, 4),)), 0, "demo")
+    >>> personal_from_json(personal_json(personal)) == personal
+    True
+    """
+    content = json.loads(text)
+    ranges = tuple((int(start), int(stop)) for start, stop in content["ranges"])
+    return Personal(Coordinates(ranges), int(content["seed"]), str(content["purpose"]))
+
+
+def _row_messages(
+    clients: Clients,
+    names: Mapping[str, Sequence[str | None]],
+    table: RowTable,
+    values: Mapping[str, Value],
+    width: int,
+    dtype: torch.dtype,
+) -> Messages:
+    """Return messages to which each client replies with a row for each of its entries."""
+    requests: dict[int, ClientRequest] = {}
+    unsendable: dict[int, str] = {}
+    for client, entries in entries_of(clients).items():
+        by_role = {role: _all_names([rows[e] for e in entries]) for role, rows in names.items()}
+        bad = [role for role, rows in by_role.items() if rows is None]
+        if bad:
+            unsendable[client] = f"not sent: {bad[0].removeprefix(ALGORITHM)} are infinite or NaN"
+            continue
+        rows = {role: rows for role, rows in by_role.items() if rows is not None}
+        requests[client] = ClientRequest({"rows": ((len(entries), width), dtype)}, values, rows)
+    return Messages(requests, table, unsendable)
+
+
+def _with_mixture(
+    messages: Messages,
+    clients: Clients,
+    mixture: Mixture,
+    length: int,
+    columns: Mapping[str, Tensor],
+) -> Messages:
+    """Return messages with the models of a mixture, and the weights of each client's entries.
+
+    Args:
+        messages: The messages.
+        clients: The clients of the request.
+        mixture: The mixture of each entry.
+        length: P.
+        columns: More integers for each entry, ``[c]``.
+    """
+    rows = _all_names(messages.table.add(check_rows(mixture.models, length)))
+    if rows is None:
+        return _unsendable(clients, messages.table)
+    entries = entries_of(clients)
+    requests = {}
+    for client, request in messages.requests.items():
+        weights: list[float] = mixture.weights[entries[client]].double().flatten().tolist()
+        values: dict[str, Value] = {**request.values, "weights": weights}
+        values |= {name: column[entries[client]].tolist() for name, column in columns.items()}
+        requests[client] = ClientRequest(request.expects, values, {**request.rows, "mixture": rows})
+    return Messages(requests, messages.table, messages.unsendable)
+
+
+def _unsendable(clients: Clients, table: RowTable) -> Messages:
+    reason = "not sent: models are infinite or NaN"
+    return Messages({}, table, dict.fromkeys(clients.tolist(), reason))
+
+
+def _all_names(names: Sequence[str | None]) -> list[str] | None:
+    """Return the names, None if one of the rows is infinite or NaN."""
+    present = [name for name in names if name is not None]
+    return present if len(present) == len(names) else None
+
+
+def _settings_json(algorithm: LocalAlgorithm) -> str:
+    try:
+        return json.dumps(algorithm.settings())
+    except TypeError as error:
+        raise InputError(
+            f"the settings of the local algorithm {algorithm.key!r} cannot be sent as JSON: {error}"
+        ) from error

@@ -1,0 +1,208 @@
+"""After the method: place new clients, and let the clusters follow data that drift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from logging import INFO, WARNING, getLogger
+from pathlib import Path
+from time import monotonic, sleep
+
+import numpy as np
+import torch
+
+from srfca.aggregation.rules import Mean
+from srfca.clustering.partition import Partition
+from srfca.errors import InputError, require
+from srfca.federation.local_training import LocalTraining
+from srfca.flower.client_info import write_clients
+from srfca.flower.federation import FlowerFederation
+from srfca.flower.settings import Settings
+from srfca.methods import Answer, Method, Result, Run
+from srfca.methods._common.result import loss_limits
+from srfca.methods._common.rounds import argmin_loss, federated_training
+
+REFRESH = "REFRESH"
+_log = getLogger("flwr").log
+
+
+def serve(
+    method: Method, settings: Settings, federation: FlowerFederation, result: Result
+) -> Result:
+    """Place new clients as they connect, and refresh the clusters from time to time.
+
+    Args:
+        method: The method that found the clusters; refreshes train as it does.
+        settings: How often, and for how long.
+        federation: The clients.
+        result: The clusters.
+
+    Returns:
+        The newest result.
+
+    Raises:
+        InputError: If clients do not have the models of their clusters.
+    """
+    require(has_cluster_models(result), f"{method.name} has no cluster models to serve")
+    start = monotonic()
+    next_refresh = start + settings.refresh
+    while settings.serve_for is None or monotonic() - start < settings.serve_for:
+        before = result
+        if newcomers := federation.newcomers():
+            result = place_newcomers(federation, result, newcomers)
+        ready = federation.ready()
+        unclustered = [client for client in ready if result.labels[client] < 0]
+        result = place_unclustered(federation, result, unclustered)
+        if settings.refresh and monotonic() >= next_refresh:
+            number = 1 + sum(stage.name.startswith(REFRESH) for stage in result.history)
+            try:
+                result = refresh(federation, result, method.local, settings.refresh_rounds, number)
+            except InputError as error:
+                _log(WARNING, "refresh failed, keeping the clusters: %s", error)
+            next_refresh = monotonic() + settings.refresh
+        deliver_final_models(federation, result, ready)
+        if result is not before and settings.out is not None:
+            write_result(Path(settings.out), federation, result)
+        sleep(settings.poll)
+    return result
+
+
+def write_result(folder: Path, federation: FlowerFederation, result: Result) -> None:
+    """Write a result and its clients, for a server that is started again."""
+    write_clients(folder, federation.infos)
+    result.save(folder)
+
+
+def deliver_final_models(
+    federation: FlowerFederation, result: Result, clients: Sequence[int] | None = None
+) -> None:
+    """Send clients, or some of them, their final models, if they want them."""
+    models = result.final_models
+    if clients is not None:
+        models = models[list(clients)]
+    personal = result.personal if result.individual_models is None else None
+    federation.keep(models, clients, personal)
+
+
+def has_cluster_models(result: Result) -> bool:
+    """Tell whether clients have the models of their clusters: not individual, mixed or personal."""
+    return (
+        result.clustered
+        and result.individual_models is None
+        and result.mixture_weights is None
+        and result.personal is None
+    )
+
+
+def place_newcomers(
+    federation: FlowerFederation, result: Result, newcomers: Sequence[str]
+) -> Result:
+    """Admit new clients: each gets the model of least loss on its data, if it is within the limit.
+
+    Args:
+        federation: The federation; the new clients are added to it.
+        result: The clusters.
+        newcomers: Client ids.
+
+    Returns:
+        The result with the new clients.
+    """
+    federation.admit(newcomers)
+    clients = range(len(result.client_ids), len(federation.client_ids))
+    unclustered = np.full(len(clients), -1)
+    result = replace(
+        result,
+        client_ids=federation.client_ids,
+        labels=np.concatenate([result.labels, unclustered]),
+    )
+    if result.fine_tuned_models is not None and result.fine_tuned_steps is not None:
+        models, steps = result.fine_tuned_models, result.fine_tuned_steps
+        unknown = models.new_full((len(clients), models.shape[1]), torch.nan)
+        result = replace(
+            result,
+            fine_tuned_models=torch.cat([models, unknown]),
+            fine_tuned_steps=torch.cat([steps, steps.new_zeros(len(clients))]),
+        )
+    result = place_unclustered(federation, result, clients)
+    for client in clients:
+        if result.labels[client] < 0:
+            _log(INFO, "client %r fits no cluster", federation.client_ids[client])
+    return result
+
+
+def place_unclustered(
+    federation: FlowerFederation, result: Result, clients: Sequence[int]
+) -> Result:
+    """Let clients that are in no cluster join one, if their loss is within its limit.
+
+    Args:
+        federation: The federation.
+        result: The clusters.
+        clients: Clients that are in no cluster.
+
+    Returns:
+        The result with their labels; the same object if none fits.
+    """
+    assigned = result.assign(federation, clients).labels if len(clients) else np.zeros(0, np.int64)
+    if not (assigned >= 0).any():
+        return result
+    labels = result.labels.copy()
+    fine_tuned = None if result.fine_tuned_models is None else result.fine_tuned_models.clone()
+    for client, label in zip(clients, assigned.tolist(), strict=True):
+        if label >= 0:
+            _log(INFO, "client %r joins cluster %s", federation.client_ids[client], label)
+            labels[client] = label
+            if fine_tuned is not None:
+                fine_tuned[client] = result.models[label].to(fine_tuned)
+    return replace(result, labels=labels, fine_tuned_models=fine_tuned)
+
+
+def refresh(
+    federation: FlowerFederation, result: Result, local: LocalTraining, rounds: int, number: int
+) -> Result:
+    """Assign clients by the losses that they have now, then train each cluster's model.
+
+    A client that does not reply stays in its cluster. One in no cluster joins one if its loss is
+    within the limit.
+
+    Args:
+        federation: The clients.
+        result: The clusters before.
+        local: How clients train.
+        rounds: Rounds of training.
+        number: Of this refresh, from 1.
+
+    Returns:
+        The new clusters.
+
+    Raises:
+        InputError: If no client replies, or training diverges.
+    """
+    federation.forget_losses()
+    run = Run(federation, result.seed)
+    assigned = result.assign(federation)
+    replied = ~assigned.losses.isnan().all(1).numpy()
+    nearest = np.where(replied, argmin_loss(assigned.losses), result.labels)
+    labels = np.where(result.labels < 0, assigned.labels, nearest)
+    answer = Answer.canonical(labels, result.models)
+    partition = Partition(answer.labels)
+    name = f"{REFRESH} {number}"
+    training = replace(
+        local, steps=rounds * local.local_steps, schedule="constant", keep_state=False
+    )
+    models = federated_training(
+        run, name, answer.models, partition, training, Mean(), purpose=name.lower()
+    )
+    moved = int((labels != result.labels).sum())
+    answer = Answer(answer.labels, models)
+    run.record(name, partition, answer.client_models, notes={"moved": moved})
+    _log(INFO, "%s: %s clients moved to another cluster", name, moved)
+    return replace(
+        result,
+        labels=answer.labels,
+        models=models,
+        fine_tuned_models=None,
+        fine_tuned_steps=None,
+        history=(*result.history, *run.history),
+        loss_limits=loss_limits(federation, models, partition),
+    )

@@ -1,0 +1,122 @@
+"""The benchmarks run with tiny sizes, and their contestants agree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+from srfca import SRFCA, LocalTraining, Simulation, data, models
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=ONE_THREAD, check=False
+    )
+
+
+def test_cpu_benchmarks_run(tmp_path: Path) -> None:
+    """Without Flower and pfl-research: there are no environments in the folder."""
+    page = tmp_path / "page.md"
+    script = str(BENCHMARKS / "run.py")
+    done = run(script, "--quick", "--envs", str(tmp_path / "none"), "--out", str(page))
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert text.count("**srfca**") == 5
+    assert text.count("\n| plain loop") == 5
+    for name in ("fused Adam", "lazy pivots", "scipy.stats.trim_mean", "sequential, pair by pair"):
+        assert name in text, text
+    assert "srfca reaches" in text
+
+
+def test_gpu_benchmarks_run_on_a_cpu(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    script = str(BENCHMARKS / "gpu.py")
+    done = run(script, "--device", "cpu", "--quick", "--cifar", "--out", str(page))
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    for name in ("bf16", "all 64 losses", "trimmed mean", "rotated-mnist", "ResNet9", "LSTM"):
+        assert name in text, text
+
+
+def test_other_parts_run_when_one_fails(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
+        "import gpu\n"
+        "def broken(card):\n"
+        "    raise RuntimeError('broken on purpose')\n"
+        "gpu.PARTS['small_models'] = broken\n"
+        "gpu.main()\n"
+    )
+    options = ["--only", "small_models", "trimmed_mean", "--device", "cpu", "--quick"]
+    done = run(str(script), *options)
+    assert done.returncode == 1
+    assert "small_models: RuntimeError: broken on purpose" in done.stdout
+    assert "| trimmed mean, 20 rows" in done.stdout
+
+
+RACE = """
+import sys
+sys.path.insert(0, {benchmarks!r})
+from harness import Process, race, table
+processes = [Process([sys.executable, name]) for name in sys.argv[1:]]
+print(table(race(processes, 3), "first", "check"))
+"""
+
+
+@pytest.mark.parametrize(("second", "agrees"), [(2.0, True), (2.1, False), (None, True)])
+def test_contestants_must_agree(tmp_path: Path, second: float | None, agrees: bool) -> None:
+    (tmp_path / "race.py").write_text(RACE.format(benchmarks=str(BENCHMARKS)))
+    for name, check in (("first", 2.0), ("second", second)):
+        (tmp_path / f"{name}.py").write_text(
+            f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
+            "from harness import serve\n"
+            "print('output that is not a reply')\n"
+            f"serve({{{name!r}: lambda: {check}}})\n"
+        )
+    scripts = [str(tmp_path / f"{name}.py") for name in ("race", "first", "second")]
+    done = run(*scripts)
+    assert (done.returncode == 0) == agrees, done.stderr
+    if agrees:
+        lines = done.stdout.splitlines()
+        assert [line.split(" | ")[0] for line in lines[2:]] == ["| **first**", "| second"]
+        assert lines[2].split(" | ")[3] == "1.00"
+    else:
+        assert "do not agree" in done.stderr
+
+
+def test_error_names_the_process_that_died(tmp_path: Path) -> None:
+    (tmp_path / "race.py").write_text(RACE.format(benchmarks=str(BENCHMARKS)))
+    (tmp_path / "dead.py").write_text("raise SystemExit(3)\n")
+    done = run(str(tmp_path / "race.py"), str(tmp_path / "dead.py"))
+    assert done.returncode == 1
+    assert "dead.py ended with 3" in done.stderr
+
+
+def test_sequential_sr_fca_finds_the_same_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    Sequential = import_module("sequential").Sequential
+
+    clients = data.rotated_digits(num_clients=12)
+    module = models.mlp(64, 16, 10)()
+    local = LocalTraining(steps=30, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
+    federation = Simulation(clients, deepcopy(module), validation=0.0)
+    result = SRFCA(local=local, threshold=2.0, refine_steps=1).fit(federation, seed=0)
+    samples = [clients.train.of(client) for client in range(12)]
+    for data_loaders in (True, False):
+        partition, rows = Sequential(
+            clients.client_ids, [x for x, _ in samples], [y for _, y in samples], deepcopy(module),
+            local, 2.0, data_loaders=data_loaders,
+        ).sr_fca(seed=0)  # fmt: skip
+        assert partition == result.partition
+        assert torch.allclose(rows, result.models, atol=1e-4)

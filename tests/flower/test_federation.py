@@ -1,0 +1,295 @@
+"""Every request and every method over Flower: the same as in a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from srfca import SRFCA, InputError, progress
+from srfca.federation import (
+    Collect,
+    Coordinates,
+    Descent,
+    Gradients,
+    Losses,
+    Mixture,
+    Personal,
+    Posterior,
+    Request,
+    Round,
+    Scores,
+    Shares,
+    Split,
+    Subsample,
+    Subspaces,
+    Traffic,
+    Train,
+)
+from srfca.flower.records import ROWS, arrays_of
+from srfca.methods import IFCA, Method, all_methods
+from srfca.random import Key
+from tests.flower.setup import (
+    DATA,
+    EVERYONE,
+    LOCAL,
+    SR_FCA,
+    M,
+    make_federation,
+    make_grid,
+    make_simulation,
+    train_request,
+)
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "global": {"participation": 0.5},
+    "ifca": {"start": "clients"},
+    "pacfl": {"rank": 2, "threshold": 40.0},
+}
+"""Of methods whose defaults do not fit this small federation."""
+MORE: list[Method] = [
+    SR_FCA,
+    SRFCA(local=LOCAL, threshold=1.2, all_pairs=0, distance="one_sided_loss", resample=True),
+    SRFCA(local=LOCAL, distance="l2", exchange="gradients", final_steps=4, fine_tune_steps=10),
+    IFCA(k=2, local=LOCAL, exchange="gradients", start="distant"),
+]
+
+
+def make_method(method: type[Method]) -> Method:
+    """Return a registered method with parameters for this federation."""
+    parameters: dict[str, Any] = {"local": LOCAL, **PARAMETERS.get(method.key, {})}
+    parameters |= {"k": 2} if method.needs_k else {}
+    parameters |= {"truth": DATA.truth} if method.needs_truth else {}
+    return method(**parameters)
+
+
+@pytest.mark.parametrize(
+    "method", [*map(make_method, all_methods()), *MORE], ids=lambda method: method.name
+)
+def test_every_method_gives_the_result_of_a_simulation(method: Method) -> None:
+    federation, simulation = make_federation(), make_simulation()
+    result, expected = method.fit(federation, seed=1), method.fit(simulation, seed=1)
+    assert result.partition == expected.partition
+    assert [stage.labels for stage in result.history] == [s.labels for s in expected.history]
+    for stage, expected_stage in zip(result.history, expected.history, strict=True):
+        assert stage.loss == pytest.approx(expected_stage.loss, abs=1e-5)
+        assert stage.accuracy == pytest.approx(expected_stage.accuracy, abs=1e-9)
+        assert stage.budget == expected_stage.budget
+    names = ["models", "mixture_weights", "fine_tuned_models", "loss_limits"]
+    if expected.personal is None:  # a simulation collects what real clients keep
+        names.append("individual_models")
+    for name in names:
+        rows, expected_rows = getattr(result, name), getattr(expected, name)
+        assert (rows is None) == (expected_rows is None)
+        assert rows is None or torch.allclose(rows, expected_rows, atol=1e-5), name
+    scores, expected_scores = result.scores(federation), expected.scores(simulation)
+    assert torch.allclose(scores.loss, expected_scores.loss, atol=1e-5)
+    assert scores.accuracy is not None
+    assert expected_scores.accuracy is not None
+    assert torch.equal(scores.accuracy, expected_scores.accuracy)
+    assert torch.equal(scores.num_samples, expected_scores.num_samples)
+    assert not federation.missing
+
+
+CLIENTS = np.array([5, 1, 5, 2])
+"""A client may be asked for several entries."""
+
+
+def models(count: int) -> torch.Tensor:
+    return torch.stack([make_simulation().initial_model(seed) for seed in range(count)])
+
+
+def mixture(entries: int) -> Mixture:
+    weights = torch.linspace(0.1, 0.9, entries)
+    return Mixture(models(2), torch.stack([weights, 1 - weights], dim=1))
+
+
+def requests() -> dict[str, Request[Any]]:
+    posterior = Posterior(mixture(4), torch.tensor([0, 1, 1, 0]))
+    descent = Descent(anchors=models(4).flip(0), corrections=0.1 * models(4))
+    proximal, key = replace(LOCAL, mu=0.5), Key(3, "demo")
+    return {
+        "train": Train(CLIENTS, models(4), LOCAL, key),
+        "train, algorithm": Train(CLIENTS, models(4), proximal, key, descent),
+        "train, posterior": Train(CLIENTS, models(4), LOCAL, key, Descent(posterior=posterior)),
+        "gradients": Gradients(CLIENTS, models(4)),
+        "losses": Losses(CLIENTS, models(3)),
+        "losses, validation": Losses(CLIENTS, models(3), "validation"),
+        "losses, test": Losses(CLIENTS, models(3), "test"),
+        "losses, subsample": Losses(CLIENTS, models(3), subsample=Subsample(7, 1)),
+        "scores": Scores(CLIENTS, models(4)),
+        "scores, validation": Scores(CLIENTS, models(4), "validation"),
+        "scores, train": Scores(CLIENTS, models(4), "train"),
+        "scores, mixture": Scores(CLIENTS, mixture(4)),
+        "shares": Shares(CLIENTS, models(3)),
+        "shares, mixture": Shares(CLIENTS, mixture(4)),
+        "subspaces": Subspaces(CLIENTS, 2),
+    }
+
+
+@pytest.mark.parametrize("name", requests())
+def test_every_request_gets_the_replies_of_a_simulation(name: str) -> None:
+    request = requests()[name]
+    replies = make_federation().ask(request)
+    expected = make_simulation().ask(request)
+    assert np.array_equal(replies.clients, CLIENTS)
+    assert not replies.missing
+    if isinstance(request, Scores):
+        assert torch.allclose(replies.values.loss, expected.values.loss.double(), atol=1e-6)
+        assert torch.allclose(replies.values.accuracy, expected.values.accuracy.double())
+        assert torch.equal(replies.values.num_samples, expected.values.num_samples)
+    else:
+        assert torch.allclose(replies.values, expected.values, atol=1e-5)
+        assert replies.values.dtype == expected.values.dtype
+
+
+def test_a_round_is_not_answered() -> None:
+    federation = make_federation()
+    assert not federation.answers_rounds
+    w0 = federation.initial_model(0).unsqueeze(0)
+    with pytest.raises(InputError, match="a Flower federation does not answer 'round'"):
+        federation.ask(Round(EVERYONE, w0, np.zeros(M, int), LOCAL, Key(0, "x")))
+    with pytest.raises(InputError, match="clients are numbered 0 to 7"):
+        federation.ask(Losses(np.array([8]), w0))
+
+
+def test_what_clients_keep_is_never_collected() -> None:
+    federation = make_federation()
+    messages = federation.traffic.messages
+    personal = Personal(Coordinates(((24, 28),)), 0, "x")
+    replies = federation.ask(Collect(EVERYONE, personal))
+    assert replies.values.shape == (0, 4)
+    assert replies.missing == dict.fromkeys(range(M), "stays with the client")
+    assert federation.traffic.messages == messages
+
+
+def test_a_request_is_one_message_and_a_row_is_sent_once() -> None:
+    grid = make_grid()
+    federation = make_federation(grid)
+    assert federation.traffic.messages == M
+    result = SR_FCA.fit(federation, seed=1)
+    kinds = [kind for _, kind in grid.log[M:]]
+    rounds = 1 + LOCAL.rounds  # ONE_SHOT, TRIMMED_MEAN_GD
+    assert kinds.count("train.train") == M * rounds
+    assert kinds.count("query.losses") == 2 * M  # all pairs; all cluster models, both splits
+    assert len(kinds) == M * (rounds + 2)
+    sent = [len(arrays_of(message.content, ROWS)) for message in grid.sent.values()]
+    assert sum(sent) == result.budget.models_down
+    traffic = [stage.notes["traffic"] for stage in result.history if "traffic" in stage.notes]
+    assert sum(stage["messages"] for stage in traffic) == federation.traffic.messages
+
+
+def test_traffic_of_a_reply_is_all_since_the_last_request() -> None:
+    grid = make_grid(receive=lambda module, context: None)
+    federation = make_federation(grid)
+    w0 = federation.initial_model(0)
+    replies = federation.ask(train_request(w0))
+    assert replies.traffic == federation.traffic
+    assert replies.traffic.messages == 2 * M, "introductions are included"
+    before = federation.traffic
+    federation.keep(w0.expand(M, -1))
+    replies = federation.ask(Losses(EVERYONE, w0.unsqueeze(0)))
+    assert replies.traffic == federation.traffic - before
+    assert replies.traffic.messages == 2 * M, "final models are included"
+    assert federation.ask(Losses(EVERYONE, w0.unsqueeze(0))).traffic == Traffic()
+
+
+def test_progress_is_reported_in_local_steps() -> None:
+    federation, steps = make_federation(), list[int]()
+    with progress.reporting_to(steps.append):
+        federation.ask(train_request(federation.initial_model(0)))
+    assert steps == [M * LOCAL.local_steps]
+
+
+def test_losses_are_asked_for_once_until_they_are_forgotten() -> None:
+    federation, simulation = make_federation(), make_simulation()
+    rows, clients = models(3), np.array([1, 5])
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    for split in splits:
+        losses = federation.ask(Losses(clients, rows, split)).values
+        expected = simulation.ask(Losses(clients, rows, split)).values
+        assert torch.allclose(losses, expected, atol=1e-6)
+    messages = federation.traffic.messages
+    federation.ask(Losses(clients[1:], rows[:2]))
+    federation.ask(Scores(clients, rows[:2], "validation"))
+    assert federation.traffic.messages == messages
+    federation.ask(Losses(np.array([4, 5]), rows))
+    assert federation.traffic.messages == messages + 1
+    federation.forget_losses()
+    federation.ask(Losses(np.array([4, 5]), rows))
+    assert federation.traffic.messages == messages + 3
+    request = Scores(np.array([2]), rows[:1], "train")
+    accuracy = federation.ask(request).values.accuracy
+    assert accuracy is not None
+    assert torch.equal(accuracy, torch.as_tensor(simulation.ask(request).values.accuracy))
+
+
+def test_shapes_are_checked_before_anything_is_sent() -> None:
+    federation = make_federation()
+    messages, zero = federation.traffic.messages, np.array([0])
+    with pytest.raises(InputError, match="rows of length 28"):
+        federation.ask(Losses(zero, torch.zeros(2, 5)))
+    with pytest.raises(InputError, match="1 rows of length 28"):
+        federation.ask(Gradients(zero, torch.zeros(2, 28)))
+    nothing: Any = "nothing"
+    with pytest.raises(InputError, match="no nothing data"):
+        federation.ask(Losses(zero, torch.zeros(2, 28), nothing))
+    with pytest.raises(InputError, match="only training samples can be subsampled"):
+        federation.ask(Losses(zero, torch.zeros(2, 28), "test", Subsample(2)))
+    anchors = Descent(anchors=torch.zeros(2, 28))
+    with pytest.raises(InputError, match="'anchors' of the local algorithm 'descent' must have"):
+        federation.ask(Train(zero, torch.zeros(1, 28), LOCAL, Key(0, "x"), anchors))
+    assert federation.traffic.messages == messages
+    half = Mixture(torch.zeros(2, 28), torch.full((1, 2), 0.5))
+    request = Scores(np.array([3]), half, "test")
+    loss = make_simulation().ask(request).values.loss
+    assert torch.allclose(federation.ask(request).values.loss, loss)
+
+
+def test_models_that_are_not_finite_are_not_sent() -> None:
+    federation = make_federation()
+    rows = models(M)
+    rows[3, 0] = torch.nan
+    replies = federation.ask(train_request(rows))
+    assert replies.missing == {3: "not sent: starts are infinite or NaN"}
+    assert replies.values.shape == (M - 1, 28)
+    reason = "not sent: models are infinite or NaN"
+    assert federation.ask(Gradients(EVERYONE, rows)).missing == {3: reason}
+    assert federation.ask(Shares(EVERYONE, rows)).missing == dict.fromkeys(range(M), reason)
+    uniform = Mixture(rows, torch.full((M, M), 1 / M))
+    assert federation.ask(Scores(EVERYONE, uniform)).missing == dict.fromkeys(range(M), reason)
+    for split in ("validation", "test"):
+        scores = federation.ask(Scores(EVERYONE, rows, split))
+        assert not scores.missing, "the loss of such a model is known to be NaN"
+        assert scores.values.loss.isnan().tolist() == [client == 3 for client in range(M)]
+    losses = federation.ask(Losses(EVERYONE, rows))
+    assert not losses.missing
+    assert losses.values.isnan().all(0).tolist() == [client == 3 for client in range(M)]
+    with pytest.raises(InputError, match="none of 8 clients replied to train: not sent: starts"):
+        federation.ask(train_request(torch.full((28,), torch.inf)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_clients": 0}, "num_clients must be at least 1, not 0"),
+        ({"min_clients": 9}, "min_clients must be from 1 to 8"),
+        ({"timeout": 0}, "timeout must be positive"),
+        ({"previous": [None]}, "give num_clients or previous clients, not both"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_federation(**options)
+
+
+def test_a_federation_describes_itself() -> None:
+    federation = make_federation()
+    assert repr(federation) == "FlowerFederation(8 clients, P = 28)"
+    assert federation.fingerprint() == ""
+    assert federation.layers == make_simulation().layers
+    assert torch.equal(federation.sizes, make_simulation().sizes)
+    assert federation.splits == make_simulation().splits
