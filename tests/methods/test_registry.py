@@ -27,7 +27,7 @@ def test_every_method_is_a_good_citizen(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in METHODS.keys() if hasattr(METHODS[key], "participation")]
+    "key", [key for key, kind in METHODS.items().items() if hasattr(kind, "participation")]
 )
 def test_every_method_is_a_good_citizen_if_half_of_the_clients_take_part(key: str) -> None:
     parameters = {"participation": 0.5, **PARAMETERS.get(key, {})}
@@ -38,9 +38,7 @@ def test_every_method_is_a_good_citizen_if_half_of_the_clients_take_part(key: st
 @pytest.mark.parametrize("key", METHODS.keys())
 def test_every_method_has_a_page(key: str) -> None:
     module = METHODS[key].__module__.removeprefix("srfca.methods.").split(".")[0]
-    page = PAGES / f"{module}.md"
-    assert page.exists()
-    assert f"({page.name})" in (PAGES / "README.md").read_text()
+    assert (PAGES / f"{module}.md").exists()
 
 
 @pytest.mark.parametrize("key", METHODS.keys())

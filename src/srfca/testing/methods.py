@@ -414,6 +414,6 @@ def _step_limit(case: MethodCase) -> float:
     """
     method, trainings = case.method, case.method.trainings
     starts = getattr(method, "k", None) or 0
-    rounding = case.num_clients if trainings != int(trainings) else 0
+    rounding = case.num_clients if getattr(method, "participation", 1.0) < 1 else 0
     clients = trainings * case.num_clients + ceil(trainings) * starts + rounding
     return float(clients * method.local.steps)
