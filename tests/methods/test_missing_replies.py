@@ -197,6 +197,37 @@ def test_clusters_are_not_formed_from_too_few_replies(name: str) -> None:
         METHODS[name].fit(dropping(all_but_one), seed=0)
 
 
+@pytest.mark.parametrize("replied", [[], [2]])
+@pytest.mark.parametrize("threshold", ["auto", 1.0, "45%"])
+def test_sr_fca_needs_two_replies(replied: list[int], threshold: float | str) -> None:
+    missing = [client for client in range(M) if client not in replied]
+    for method in (
+        SRFCA(local=LOCAL, threshold=threshold),
+        OneShotIFCA(local=LOCAL, threshold=threshold),
+    ):
+        with pytest.raises(InputError, match="clients replied, but 2 or more are needed"):
+            method.fit(dropping({0: missing}))
+
+
+def test_ifca_needs_a_reply() -> None:
+    with pytest.raises(InputError, match="only 0 clients replied, but 1 or more are needed"):
+        IFCA(k=2, start=torch.zeros(2, 5), local=LOCAL).fit(
+            dropping({number: range(M) for number in ALWAYS})
+        )
+
+
+def test_placed_clients_keep_clusters_models_and_limits_together() -> None:
+    """Client 0 is placed last; its cluster, now with the first client, becomes cluster 0."""
+    complete = METHODS["one-shot k-means"].fit(dropping({}))
+    result = METHODS["one-shot k-means"].fit(dropping({0: [0]}))
+    assert result.history[-1].name == "PLACE"
+    assert result.labels.tolist() == complete.labels.tolist() == result.partition.labels.tolist()
+    assert result.loss_limits is not None
+    assignment = result.assign(Simulation(DATA, linear(4), device="cpu"))
+    assert assignment.labels.tolist() == result.labels.tolist()
+    assert torch.cdist(result.models, complete.models).argmin(1).tolist() == [0, 1]
+
+
 def test_a_missing_model_is_not_counted() -> None:
     result = FedAvg(local=replace(LOCAL, steps=5)).fit(dropping({0: [1, 4, 6]}))
     assert (result.budget.models_up, result.budget.models_down) == (M - 3, M)

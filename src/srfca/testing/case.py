@@ -17,6 +17,7 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies
 from srfca.federation.requests import Request
 from srfca.models.dense import mlp
+from srfca.testing.errors import require_check
 from srfca.testing.reference import ReferenceFederation
 
 Model = Callable[[], nn.Module]
@@ -27,10 +28,6 @@ SIZES = (12, 7, 30, 9)
 """Training samples of the clients in the checks."""
 FEATURES, CLASSES = 6, 3
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-
-
-class CheckError(AssertionError):
-    """A federation does not do what it should; the message names the check."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +152,3 @@ def example_data() -> ClientData:
     train = {f"client {position}": draw(size) for position, size in enumerate(SIZES)}
     test = {f"client {position}": draw(5) for position in range(len(SIZES))}
     return ClientData.from_arrays(train, test)
-
-
-def require_check(condition: bool, message: str) -> None:
-    """Raise a ``CheckError`` with this message unless the condition holds."""
-    if not condition:
-        raise CheckError(message)

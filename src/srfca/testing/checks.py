@@ -31,7 +31,8 @@ from srfca.federation.requests import (
 )
 from srfca.federation.rounds import ask
 from srfca.random import Key
-from srfca.testing.case import FEATURES, Case, CheckError, MakeFederation, make_case, require_check
+from srfca.testing.case import FEATURES, Case, MakeFederation, make_case
+from srfca.testing.errors import CheckError, require_check
 
 _LOCAL = LocalTraining(steps=6, local_steps=3, batch_size=8, lr=0.1)
 
@@ -315,7 +316,7 @@ def check_federation(
     ...         return super().initial_model(0)
     >>> check_federation(Forgetful)
     Traceback (most recent call last):
-    srfca.testing.case.CheckError: initial model: initial_model must depend on the seed if the \
+    srfca.testing.errors.CheckError: initial model: initial_model must depend on the seed if the \
 module does
     """
     skipped = set(skip)

@@ -183,7 +183,7 @@ class Method(ABC):
         limits = None
         if self.clustered:
             limits = loss_limits(run.uncounted, answer.models, Partition(answer.labels))
-            answer = place_missing(run, answer, limits)
+            answer, limits = place_missing(run, answer, limits)
         fine_tuned = fine_tuned_steps = None
         if self.fine_tune_steps:
             require(
@@ -272,11 +272,20 @@ def record_personal(
     return Answer(partition.labels, model, individual_models, personal=personal)
 
 
-def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
-    """Place clients that did not reply when clusters were formed, as if they were newcomers."""
+def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> tuple[Answer, Tensor | None]:
+    """Place clients that did not reply when clusters were formed, as if they were newcomers.
+
+    Args:
+        run: The run.
+        answer: Labels and models.
+        limits: ``[k]`` the clusters' limits of the loss, if there are any.
+
+    Returns:
+        Answer and limits; clusters are in the order of their first client.
+    """
     unplaced = np.flatnonzero(answer.labels < 0)
     if len(unplaced) == 0 or not run.federation.missing:
-        return answer
+        return answer, limits
     labels = answer.labels.copy()
     replies = run.ask(Losses(unplaced, answer.models))
     labels[replies.clients] = within_limits(replies.values.cpu(), limits)
@@ -285,6 +294,7 @@ def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
         placed = unplaced[labels[unplaced] >= 0]
         individual_models = individual_models.clone()
         individual_models[placed] = answer.models[labels[placed]]
-    answer = replace(answer, labels=labels, individual_models=individual_models)
+    order = _first_labels(labels, Partition(labels))
+    answer = Answer.canonical(labels, answer.models, individual_models)
     run.record("PLACE", Partition(labels), answer.client_models)
-    return answer
+    return answer, None if limits is None else limits[order]

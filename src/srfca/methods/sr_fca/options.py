@@ -142,9 +142,10 @@ class SRFCA(Method):
 
     @property
     def trainings(self) -> float:
-        """ONE_SHOT, every REFINE, and the last training."""
+        """ONE_SHOT, every REFINE with its resampling, and the last training."""
         together = max(self.refine_steps, 1) + self.final_steps / self.local.steps
-        alone = self.one_shot_training.steps / self.local.steps
+        times_alone = 1 + (self.refine_steps if self.resample else 0)
+        alone = times_alone * self.one_shot_training.steps / self.local.steps
         return alone + together * self.participation
 
     @property

@@ -19,6 +19,7 @@ from srfca.clustering.threshold import Choice, choose_threshold
 from srfca.distances import ModelSet, distance_named
 from srfca.errors import InputError
 from srfca.methods._common.held_out import held_out_losses, interchangeable, transfer
+from srfca.methods._common.rounds import require_replies
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.scale import cluster_many, cluster_representatives
@@ -138,11 +139,15 @@ def one_shot_clusters(
     If no threshold shows groups, the clients are one cluster if what one learns serves another, and
     else each client is a cluster of its own.
 
+    Raises:
+        InputError: If fewer than two clients replied, or no cluster is large enough.
+
     Returns:
         The partition, the choice of the threshold, and the distances ``[m, m]`` if all pairs were
         computed, NaN if unknown.
     """
     m = run.num_clients
+    require_replies(local_models.clients, 2)
     partition, choice, distances = _threshold_clusters(run, options, local_models)
     if partition is None:
         gain = transfer(run, local_models.models, local_models.clients)
