@@ -13,7 +13,6 @@ from srfca.methods import all_methods
 from srfca.report import summary
 from tests.report.made_up import RUNS
 
-
 WIDTHS = pytest.mark.parametrize("width", [20, 60, 80, 200])
 
 

@@ -41,7 +41,7 @@ def small_experiment() -> Experiment:
 
 def write_npz(path: Path, **changes: Any) -> Path:
     """Write a file of three clients; an array that is None is left out."""
-    arrays = {"x": X, "y": Y, "client": CLIENT} | changes
+    arrays: dict[str, Any] = {"x": X, "y": Y, "client": CLIENT} | changes
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     return path
 

@@ -289,7 +289,7 @@ def check_method(
     It takes a second or so.
 
     Args:
-        method: A class, which is made with few local steps, or a method as it is.
+        method: A class, which is made with few local steps, or an instance.
         parameters: Of a class, besides ``local``; ``truth`` is that of the data.
         data: What the clients hold: few clients with little data. None is a small classification
             task of two clusters.
