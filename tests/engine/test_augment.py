@@ -185,7 +185,7 @@ def test_steps_rounds_and_clients_draw_differently() -> None:
 def test_wrong_input_is_named() -> None:
     gray = examples.classification([5, 6], (9, 9))
     with pytest.raises(InputError, match=r"unknown augment 'cifra': did you mean 'cifar'"):
-        Simulation(DATA, small, augment="cifra")
+        Simulation(DATA, small, augment="cifra")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"images of shape \[channels, h, w\], not .* \(9, 9\)"):
         Simulation(gray, mlp(81, 3), augment="cifar")
     with pytest.raises(InputError, match="cutout needs images of at least 8x8, not 7x9"):

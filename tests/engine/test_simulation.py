@@ -118,7 +118,7 @@ def test_wrong_options_are_named() -> None:
     with pytest.raises(InputError, match=r"client '0' has the label 2.*classes 0 to 1"):
         Simulation(data, mlp(6, 2))
     with pytest.raises(InputError, match=r"loss 'cross_entrophy'.*'cross_entropy'"):
-        Simulation(data, mlp(6, 3), loss="cross_entrophy")
+        Simulation(data, mlp(6, 3), loss="cross_entrophy")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="integer labels"):
         Simulation(examples.regression([5]), linear(4), loss="cross_entropy")
     with pytest.raises(InputError, match="device 'gpu'"):
@@ -132,7 +132,7 @@ def test_wrong_options_are_named() -> None:
     with pytest.raises(InputError, match=r"'1' has one training sample"):
         Simulation(examples.classification([5, 1]), mlp(6, 3))
     with pytest.raises(InputError, match="precision"):
-        Simulation(data, mlp(6, 3), precision="fp8")
+        Simulation(data, mlp(6, 3), precision="fp8")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="compile is for a GPU"):
         Simulation(data, mlp(6, 3), compile=True, device="cpu")
 

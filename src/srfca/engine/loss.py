@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional
 
 from srfca.errors import InputError, unknown
 
+LossName = Literal["auto", "cross_entropy", "squared_error"]
+"""A loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From outputs ``[n, ...]`` and targets ``[n, ...]`` to the loss of each sample: ``[n]``."""
 
@@ -57,7 +60,7 @@ def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 
-def loss_named(loss: str | Loss, targets: Tensor) -> Loss:
+def loss_named(loss: LossName | Loss, targets: Tensor) -> Loss:
     """Return a loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
     if not isinstance(loss, str):
         return loss

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from srfca.data.client_data import ClientData, Samples, hold_out
-from srfca.engine.augment import Augmentation, augmentation_named
+from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
 from srfca.engine.autograd_training import train_by_autograd
-from srfca.engine.backends.autograd import matmul_precision, precision_named
+from srfca.engine.backends.autograd import Precision, matmul_precision, precision_named
 from srfca.engine.backends.select import select_network
 from srfca.engine.evaluation import Evaluation, all_samples, subsampled
-from srfca.engine.loss import Loss, loss_named
+from srfca.engine.loss import Loss, LossName, loss_named
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
@@ -82,10 +82,10 @@ class Simulation:
         data: ClientData,
         model: nn.Module | Callable[[], nn.Module],
         *,
-        loss: str | Loss = "auto",
-        augment: str | Augmentation = "none",
+        loss: LossName | Loss = "auto",
+        augment: AugmentationName | Augmentation = "none",
         device: str | torch.device = "auto",
-        precision: str = "auto",
+        precision: Precision = "auto",
         compile: bool = False,
         block_size: int | None = None,
         validation: float = 0.1,

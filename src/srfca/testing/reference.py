@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from srfca import progress
 from srfca.data.client_data import ClientData, Samples, hold_out
-from srfca.engine.augment import Augmentation, augmentation_named
-from srfca.engine.loss import Loss, correct, loss_named
+from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
+from srfca.engine.loss import Loss, LossName, correct, loss_named
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
@@ -63,8 +63,8 @@ class ReferenceFederation:
         data: ClientData,
         model: nn.Module | Callable[[], nn.Module],
         *,
-        loss: str | Loss = "auto",
-        augment: str | Augmentation = "none",
+        loss: LossName | Loss = "auto",
+        augment: AugmentationName | Augmentation = "none",
         validation: float = 0.1,
         seed: int = 0,
     ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,9 @@ from srfca.models.rows import Layout, frozen_tensors
 
 State = dict[str, Tensor]
 
-PRECISIONS = ("auto", "float32", "tf32", "bf16")
+Precision = Literal["auto", "float32", "tf32", "bf16"]
+"""Precision of matrix products and convolutions; ``auto`` is tf32 on a GPU, else float32."""
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 class Network:
@@ -153,7 +156,7 @@ def counters_restored(module: nn.Module) -> Iterator[None]:
             counter.copy_(value)
 
 
-def precision_named(name: str, device: torch.device) -> str:
+def precision_named(name: Precision, device: torch.device) -> str:
     """Return a precision by name; ``auto`` is tf32 on a GPU, float32 elsewhere."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
