@@ -132,6 +132,19 @@ def requests() -> dict[str, Request[Any]]:
     }
 
 
+def test_a_request_may_be_empty() -> None:
+    federation, nobody = make_federation(), np.zeros(0, int)
+    messages = federation.traffic.messages
+    assert federation.ask(Losses(EVERYONE, models(1)[:0])).values.shape == (M, 0)
+    assert federation.ask(Losses(nobody, models(2))).values.shape == (0, 2)
+    assert federation.ask(Train(nobody, models(1)[:0], LOCAL, Key(0, "x"))).values.shape == (0, 28)
+    assert federation.ask(Gradients(nobody, models(1)[:0])).values.shape == (0, 28)
+    assert federation.ask(Shares(nobody, models(2))).values.shape == (0, 2)
+    assert len(federation.ask(Scores(nobody, models(1)[:0])).values) == 0
+    assert federation.ask(Subspaces(nobody, 2)).values.shape == (0, 6, 2)
+    assert federation.traffic.messages == messages
+
+
 @pytest.mark.parametrize("name", requests())
 def test_every_request_gets_the_replies_of_a_simulation(name: str) -> None:
     request = requests()[name]

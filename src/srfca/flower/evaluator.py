@@ -71,7 +71,7 @@ class Evaluator:
             for client in request.clients.tolist()
             if client not in missing
         ]
-        losses = torch.tensor(values, dtype=torch.float64).view(-1, len(names))
+        losses = torch.tensor(values, dtype=torch.float64).view(len(values), len(names))
         return Replies(request.clients, losses.to(request.models.dtype), missing)
 
     def scores(self, request: Scores) -> Replies[ClientScores]:

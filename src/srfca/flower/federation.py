@@ -261,7 +261,8 @@ class FlowerFederation:
         return Replies(request.clients, shares, replies.missing)
 
     def _subspaces(self, request: Subspaces) -> Replies[Tensor]:
-        infos = [self._channel.info(client) for client in request.clients.tolist()]
+        clients = request.clients.tolist() or range(len(self.client_ids))
+        infos = [self._channel.info(client) for client in clients]
         features = {info.num_features for info in infos}
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
