@@ -92,13 +92,8 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
         owner = next((owner for owner in owners if key in names[owner]), None)
         if owner is not None:
             values[owner][key] = parse(value, get_type_hints(owner)[key], _config_key(key))
-<<<<<<< HEAD
-        elif key not in (others := _parameters_of_all_methods()):
-            choices = set().union(others, *names.values())
-=======
         elif key not in _parameters_of_all_methods():
             choices = _parameters_of_all_methods().union(*names.values())
->>>>>>> flower
             raise unknown("setting", _config_key(key), sorted(map(_config_key, choices)))
     local = replace(method.local, **values[LocalTraining])
     return replace(method, local=local, **values[type(method)]), Settings(**values[Settings])
