@@ -40,7 +40,7 @@ class FedGroup(Method):
     Args:
         k: The number of groups.
         pretrained: alpha, the fraction of the clients that the groups are formed from; the others
-            come later, and join the group whose direction is nearest to theirs.
+            come later, and join the group of the nearest direction.
         pretrain_steps: Steps of a client's pretraining from w0.
         eta_g: How far each group's model moves along those of the other groups after every round; 0
             keeps groups apart.
@@ -118,7 +118,7 @@ class FedGroup(Method):
         """Assign the clients of another federation to groups (cold start).
 
         They train shortly from the w0 of the result's seed, and join the group that has moved from
-        w0 in the direction nearest to theirs.
+        w0 in the nearest direction.
 
         Returns:
             ``[c]`` the group of each client, -1 for those that did not reply.

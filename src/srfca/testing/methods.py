@@ -289,7 +289,7 @@ def check_method(
     It takes a second or so.
 
     Args:
-        method: A class, which is made with few local steps, or a method as it is.
+        method: A class, which is made with few local steps, or an instance.
         parameters: Of a class, besides ``local``; ``truth`` is that of the data.
         data: What the clients hold: few clients with little data. None is a small classification
             task of two clusters.
@@ -301,10 +301,10 @@ def check_method(
         InputError: If there is no check of a name in ``skip``.
 
     >>> from dataclasses import dataclass
-    >>> from srfca import FedAvg
-    >>> check_method(FedAvg)
+    >>> from srfca import Local
+    >>> check_method(Local)
     >>> @dataclass(frozen=True, kw_only=True)
-    ... class Lazy(FedAvg):
+    ... class Lazy(Local):
     ...     key = "lazy"
     ...     patience: int = 3
     >>> check_method(Lazy)
