@@ -143,7 +143,7 @@ def test_first_order_per_fedavg_agrees_with_steps_by_hand() -> None:
         outer = module_gradient(module, adapted, samples.x, samples.y, plan.index[step + 1, 0])
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                parameter -= 0.1 * outer[name]
+                parameter.sub_(outer[name], alpha=0.1)
     assert_same(rows[0], simulation._layout.row(module))
 
 

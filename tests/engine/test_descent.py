@@ -119,9 +119,7 @@ def test_descent_agrees_with_the_reference(
     phases = tuple(
         Phase(coordinates_of(reference.layout, chosen), steps) for chosen, steps in names
     )
-    local = LocalTraining(
-        **{**vars(local), **optimizer, "keep_state": keep_state and not phases}  # type: ignore[arg-type]
-    )
+    local = LocalTraining(**{**vars(local), **optimizer, "keep_state": keep_state and not phases})
     rows = expected = random_rows(reference, len(sizes), seed=1)
     algorithm = Descent(
         anchors=random_rows(reference, len(sizes), seed=2) if anchored else None,

@@ -21,7 +21,7 @@ DATA = examples.classification([12, 9, 14, 10])
 LOCAL = LocalTraining(steps=6, local_steps=3, batch_size=5, lr=0.1, momentum=0.9)
 
 
-def backbone(*, frozen: bool = True) -> nn.Module:
+def backbone(*, frozen: bool = True) -> nn.Sequential:
     """A body with BatchNorm, frozen or not, and a head."""
     body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
     body.requires_grad_(not frozen)
@@ -140,9 +140,9 @@ def test_the_fingerprint_depends_on_the_frozen_part() -> None:
     first, second = backbone(), backbone()
     second.load_state_dict(first.state_dict())
     assert Simulation(DATA, first).fingerprint() == Simulation(DATA, second).fingerprint()
-    second[2].weight.data += 1
+    second.get_parameter("2.weight").data += 1
     assert Simulation(DATA, first).fingerprint() == Simulation(DATA, second).fingerprint()
-    second[0][0].weight.data += 1
+    second.get_parameter("0.0.weight").data += 1
     assert Simulation(DATA, first).fingerprint() != Simulation(DATA, second).fingerprint()
 
 

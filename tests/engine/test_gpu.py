@@ -75,7 +75,7 @@ def test_corrections_and_phases_are_those_of_the_cpu(model: Model, training: str
     )
     corrections = 0.1 * torch.randn(starts.shape, generator=torch.Generator().manual_seed(0))
     for on in ({"phases": phases}, {"corrections": corrections.double()}):
-        expected = train(cpu, range(6), starts, local, Key(0, "x"), Descent(**on))  # type: ignore[arg-type]
+        expected = train(cpu, range(6), starts, local, Key(0, "x"), Descent(**on))
         moved = {name: v.cuda() if isinstance(v, torch.Tensor) else v for name, v in on.items()}
         rows = train(gpu, range(6), starts.cuda(), local, Key(0, "x"), Descent(**moved))  # type: ignore[arg-type]
         torch.testing.assert_close(rows.cpu(), expected, rtol=1e-6, atol=1e-6)

@@ -13,13 +13,13 @@ SAMPLES = 11
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 5), st.sampled_from([(), (2,)]))
 def test_replayed_batches_are_those_of_the_list(
-    steps: int, clients: int, batch: int, shape: tuple[int, ...]
+    steps: int, clients: int, size: int, shape: tuple[int, ...]
 ) -> None:
     y = torch.randn(SAMPLES, *shape)
     plans = [
         BatchPlan(
-            torch.randint(SAMPLES, (steps, clients, batch)),
-            torch.rand(steps, clients, batch),
+            torch.randint(SAMPLES, (steps, clients, size)),
+            torch.rand(steps, clients, size),
             torch.randint(100, (steps, clients)),
             torch.rand(steps, dtype=torch.float64),
         )

@@ -50,9 +50,10 @@ def test_kept_state_agrees_with_the_reference_when_clients_skip_rounds(
     optimizer: dict[str, object],
 ) -> None:
     simulation, reference = pair("mlp")
-    local = LocalTraining(
-        steps=9, local_steps=3, batch_size=8, lr=0.05, keep_state=True, **optimizer
-    )  # type: ignore[arg-type]
+    local = replace(
+        LocalTraining(steps=9, local_steps=3, batch_size=8, lr=0.05, keep_state=True),
+        **optimizer,  # type: ignore[arg-type]
+    )
     rows = reference.initial_model(0).repeat(6, 1)
     for number, clients in enumerate([[0, 1, 2, 3], [1, 4, 2], [0, 1, 4, 5]]):
         key = Key(0, "kept", number)
@@ -95,10 +96,10 @@ def test_training_with_a_posterior_agrees_with_the_reference(
     case: str, training: str, block_size: int | None
 ) -> None:
     simulation, reference = pair(case, block_size)
-    kept = LocalTraining(
+    with_state = LocalTraining(
         steps=6, local_steps=3, batch_size=8, lr=0.1, momentum=0.9, keep_state=True
     )
-    local = TRAININGS.get(training, kept)
+    local = TRAININGS.get(training, with_state)
     clients = [4, 4, 0, 1, 1, 5]
     component = torch.tensor([0, 2, 1, 0, 1, 2])
     posterior = Posterior(mixture_of(reference, 6), component)
@@ -172,10 +173,9 @@ def test_a_block_shrinks_with_the_batch() -> None:
 def test_the_parameters_of_a_phase_are_whole() -> None:
     layout = Layout.of(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)))
     assert trainable_parameters(layout, None) is None
-    assert trainable_parameters(layout, Coordinates(((0, 6),))) == {"0.weight"}
-    assert trainable_parameters(layout, Coordinates(((6, 8), (12, 15)))) == {
-        "0.bias", "2.weight", "2.bias"
-    }  # fmt: skip
+    assert trainable_parameters(layout, Coordinates(((0, 6),))) == frozenset({"0.weight"})
+    last = trainable_parameters(layout, Coordinates(((6, 8), (12, 15))))
+    assert last == frozenset({"0.bias", "2.weight", "2.bias"})
     with pytest.raises(InputError, match=r"whole parameters.*cut through '0.weight'"):
         trainable_parameters(layout, Coordinates(((0, 5),)))
     buffers = Coordinates(((15, 19),))

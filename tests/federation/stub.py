@@ -56,7 +56,7 @@ class Stub:
     def ask(self, request: Request[Any]) -> Replies[Any]:
         self.requests.append(request)
         lost = [client for client in request.clients.tolist() if client in self.missing]
-        replies = Replies(request.clients, self._values(request))
+        replies: Replies[Any] = Replies(request.clients, self._values(request))
         for client in dict.fromkeys(lost):
             replies = replies.without([client], self.missing[client])
         return replies

@@ -19,18 +19,18 @@ def coordinates(draw: st.DrawFn) -> Coordinates:
 
 
 @given(coordinates())
-def test_take_and_put_are_those_of_a_mask(some: Coordinates) -> None:
+def test_take_and_put_are_those_of_a_mask(chosen: Coordinates) -> None:
     rows = torch.arange(3.0 * LENGTH).view(3, LENGTH)
-    mask = some.mask(LENGTH)
-    assert len(some) == int(mask.sum())
-    assert torch.equal(some.take(rows), rows[:, mask])
+    mask = chosen.mask(LENGTH)
+    assert len(chosen) == int(mask.sum())
+    assert torch.equal(chosen.take(rows), rows[:, mask])
     before = rows.clone()
-    put = some.put(rows, -some.take(rows))
+    put = chosen.put(rows, -chosen.take(rows))
     assert torch.equal(rows, before), "the rows are not changed in place"
     assert torch.equal(put, torch.where(mask, -rows, rows))
-    rest = some.complement(LENGTH)
+    rest = chosen.complement(LENGTH)
     assert torch.equal(rest.mask(LENGTH), ~mask)
-    assert len(some) + len(rest) == LENGTH
+    assert len(chosen) + len(rest) == LENGTH
 
 
 def test_coordinates_of_layers_are_in_the_order_of_the_row() -> None:

@@ -120,6 +120,8 @@ def requests() -> dict[str, Request[Any]]:
         "losses, validation": Losses(CLIENTS, models(3), "validation"),
         "losses, test": Losses(CLIENTS, models(3), "test"),
         "losses, subsample": Losses(CLIENTS, models(3), subsample=Subsample(7, 1)),
+        "losses, validation subsample": Losses(CLIENTS, models(3), "validation", Subsample(2, 1)),
+        "losses, test subsample": Losses(CLIENTS, models(3), "test", Subsample(7, 1)),
         "scores": Scores(CLIENTS, models(4)),
         "scores, validation": Scores(CLIENTS, models(4), "validation"),
         "scores, train": Scores(CLIENTS, models(4), "train"),
@@ -237,8 +239,13 @@ def test_shapes_are_checked_before_anything_is_sent() -> None:
     nothing: Any = "nothing"
     with pytest.raises(InputError, match="no nothing data"):
         federation.ask(Losses(zero, torch.zeros(2, 28), nothing))
-    with pytest.raises(InputError, match="only training samples can be subsampled"):
-        federation.ask(Losses(zero, torch.zeros(2, 28), "test", Subsample(2)))
+    with pytest.raises(InputError, match=r"weights of a mixture must have the shape \(1, 2\)"):
+        federation.ask(Scores(zero, Mixture(torch.zeros(2, 28), torch.ones(1, 3))))
+    with pytest.raises(InputError, match="rank must be from 1 to 6, not 7"):
+        federation.ask(Subspaces(zero, 7))
+    personal = Personal(Coordinates(((0, 4),)), 0, "x")
+    with pytest.raises(InputError, match="no client has personal coordinates of the training 'x'"):
+        federation.ask(Scores(zero, torch.zeros(1, 28), "test", personal))
     anchors = Descent(anchors=torch.zeros(2, 28))
     with pytest.raises(InputError, match="'anchors' of the local algorithm 'descent' must have"):
         federation.ask(Train(zero, torch.zeros(1, 28), LOCAL, Key(0, "x"), anchors))

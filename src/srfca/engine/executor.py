@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -76,9 +77,15 @@ class Worker:
         local: LocalTraining,
         phases: Phases,
         report: progress.Callback,
+        with_numba: bool = False,
     ) -> OptimizerState | None:
         """Train the clients of a block through all of their steps."""
         state = None
+        if with_numba:
+            trainer = self._numba_trainer()
+            for trainable, span in phases:
+                state = trainer.train(block.phase(span), local, trainable, report)
+            return state
         with counters_restored(self._network.module):
             for trainable, span in phases:
                 part = block.phase(span)
@@ -90,26 +97,13 @@ class Worker:
                 state = buffers.finish(part)
         return state
 
-    def train_with_numba(
-        self,
-        block: Block,
-        local: LocalTraining,
-        phases: Phases,
-        report: progress.Callback,
-    ) -> OptimizerState | None:
-        """Train a dense network on a CPU with compiled steps."""
+    def _numba_trainer(self) -> NumbaTrainer:
         if self._numba is None:
             from srfca.engine.backends.numba_dense import NumbaTrainer
 
             assert isinstance(self._network, DenseNetwork)
             self._numba = NumbaTrainer(self._network, self._samples)
-        state = None
-        for trainable, span in phases:
-            state = self._numba.train(block.phase(span), local, trainable, report)
-        return state
-
-
-_Train = Callable[[Worker, Block, LocalTraining, Phases, progress.Callback], OptimizerState | None]
+        return self._numba
 
 
 class Executor:
@@ -166,22 +160,40 @@ class Executor:
         """Train the clients of all blocks; return the optimizer states if they are kept."""
         while len(self._workers) < min(self.num_workers, len(blocks)):
             self._workers.append(Worker(self._network, self._samples, self._augment))
-        if self.uses_numba and self._fills_threads(blocks) and self._import_numba():
+        with_numba = self.uses_numba and self._fills_threads(blocks) and self._import_numba()
+        states: list[OptimizerState | None] = [None] * len(blocks)
+        report = _synchronized(progress.callback())
+
+        def work(worker: int, number: int) -> None:
+            states[number] = self._workers[worker].train(
+                blocks[number], local, phases, report, with_numba
+            )
+
+        with self._arithmetic(with_numba):
+            if self._device.type == "cuda":
+                return self._over_streams(blocks, local, phases)
+            num_workers = min(self.num_workers, len(blocks))
+            if num_workers == 1 and not with_numba:  # torch splits operations among all threads
+                for number in range(len(blocks)):
+                    work(0, number)
+            else:
+                run_in_threads(work, range(len(blocks)), num_workers)
+        return states
+
+    @contextmanager
+    def _arithmetic(self, with_numba: bool) -> Iterator[None]:
+        """Set the precision of products, or one thread for BLAS, and isolate random numbers."""
+        if with_numba:
             from srfca.engine.backends.numba_dense import single_threaded_blas
 
             with single_threaded_blas:
-                return self._over_threads(Worker.train_with_numba, blocks, local, phases)
-        with (
-            matmul_precision(self._network.precision),
-            torch.random.fork_rng(enabled=self._draws),
-        ):
-            if self._device.type == "cuda":
-                return self._over_streams(blocks, local, phases)
-            if min(self.num_workers, len(blocks)) == 1:
-                report = progress.callback()
-                worker = self._workers[0]
-                return [worker.train(block, local, phases, report) for block in blocks]
-            return self._over_threads(Worker.train, blocks, local, phases)
+                yield
+        else:
+            with (
+                matmul_precision(self._network.precision),
+                torch.random.fork_rng(enabled=self._draws),
+            ):
+                yield
 
     def _fills_threads(self, blocks: Sequence[Block]) -> bool:
         """Tell whether one thread per block is enough; torch splits one large product among all."""
@@ -197,24 +209,6 @@ class Executor:
             self.uses_numba = False
             warnings.warn(f"training without numba, which fails to import: {error}", stacklevel=2)
         return self.uses_numba
-
-    def _over_threads(
-        self, train: _Train, blocks: Sequence[Block], local: LocalTraining, phases: Phases
-    ) -> list[OptimizerState | None]:
-        states: list[OptimizerState | None] = [None] * len(blocks)
-        lock, report = threading.Lock(), progress.callback()
-
-        def locked_report(steps: int) -> None:
-            with lock:
-                report(steps)
-
-        def work(worker: int, number: int) -> None:
-            states[number] = train(
-                self._workers[worker], blocks[number], local, phases, locked_report
-            )
-
-        run_in_threads(work, range(len(blocks)), min(self.num_workers, len(blocks)))
-        return states
 
     @torch.no_grad()
     def _over_streams(
@@ -283,3 +277,14 @@ class Executor:
             torch.cuda.synchronize(self._device)
             return False
         return True
+
+
+def _synchronized(report: progress.Callback) -> progress.Callback:
+    """Return a callback that only one thread at a time calls."""
+    lock = threading.Lock()
+
+    def locked(steps: int) -> None:
+        with lock:
+            report(steps)
+
+    return locked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,8 +37,6 @@ from srfca.federation.requests import (
 )
 from srfca.models.rows import frozen_digest, make_module, set_training
 from srfca.random import Key, client_words, streams
-
-_T = TypeVar("_T")
 
 
 class Simulation:
@@ -217,7 +215,14 @@ class Simulation:
             f"clients are numbered 0 to {count - 1}",
         )
         assert answer is not None
-        return Replies(request.clients, cast(Value, self._retrying(lambda: answer(request))))
+        while True:
+            try:
+                return Replies(request.clients, cast(Value, answer(request)))
+            except torch.OutOfMemoryError:  # of a GPU: try again with smaller blocks
+                self._trainer.shrink()
+                if not self._evaluation.shrink():
+                    raise
+            torch.cuda.empty_cache()
 
     def _train(self, request: Train) -> Tensor:
         starts = self._check(request.starts, request.clients)
@@ -280,7 +285,7 @@ class Simulation:
             "the model draws random numbers (dropout), so its gradients differ from call to call: "
             "aggregate models instead",
         )
-        models = self._check(request.models, request.clients)
+        models = self._check(request.models, request.clients).to(self.device)
         clients, samples = self._indices(request.clients), self._samples["train"]
         set_training(self._network.module)
         rows = torch.zeros_like(models)
@@ -361,17 +366,6 @@ class Simulation:
 
     def _collect(self, request: Collect) -> Tensor:
         return self.personal.get(request.personal, request.clients, self.data.client_ids)
-
-    def _retrying(self, answer: Callable[[], _T]) -> _T:
-        """Retry with smaller blocks as long as the GPU runs out of memory."""
-        while True:
-            try:
-                return answer()
-            except torch.OutOfMemoryError:
-                self._trainer.shrink()
-                if not self._evaluation.shrink():
-                    raise
-            torch.cuda.empty_cache()
 
     def _split(self, split: Split) -> Samples:
         if split not in self._samples:

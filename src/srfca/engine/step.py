@@ -55,7 +55,7 @@ class Block:
 
 
 class BlockBuffers:
-    """The buffers of c clients that train together, and one step of theirs."""
+    """The buffers of c clients that train together, and one of their steps."""
 
     def __init__(
         self,

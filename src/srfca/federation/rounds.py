@@ -34,7 +34,7 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
     else:
         starts = models[torch.as_tensor(labels, device=models.device)]
     replies = _exchange(federation, request, starts)
-    labels = labels[replies.answered]
+    labels, models = labels[replies.answered], models.to(replies.values.device)
     sizes = federation.sizes
     aggregated = aggregate_clusters(
         replies.values, replies.clients, labels, models, sizes, request.aggregation
@@ -61,7 +61,8 @@ def _exchange(federation: Federation, request: Round, starts: Tensor) -> Replies
     progress.report(len(request.clients))
     if replies.missing:
         starts = starts[torch.as_tensor(replies.answered, device=starts.device)]
-    return replace(replies, values=starts - rate * replies.values)
+    values = starts.to(replies.values.device) - rate * replies.values
+    return replace(replies, values=values)
 
 
 def aggregate_clusters(

@@ -144,13 +144,14 @@ def gradients(simulation: Simulation, task: TaskInput) -> TaskOutput:
 def losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute training losses ``[k]``, and held-out losses and accuracies ``[k, 2]``.
 
-    Methods that ask for one of them usually ask for the other next.
+    Methods that ask for one of them usually ask for the other next. If the message names a split,
+    only the losses on this split are computed.
     """
     models, values = task.rows["models"], task.values
     subsample = Subsample(values["samples"], values["seed"]) if "samples" in values else None
-    replies = simulation.ask(Losses(_itself(), models, subsample=subsample))
-    arrays = {"losses": _nan_to_inf(replies.values[0])}
-    if "validation" in simulation.splits:
+    request = Losses(_itself(), models, values.get("split", "train"), subsample)
+    arrays = {"losses": _nan_to_inf(simulation.ask(request).values[0])}
+    if "split" not in values and "validation" in simulation.splits:
         arrays["validation"] = _scores(simulation, models, "validation")
     return TaskOutput(arrays)
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from srfca.errors import require
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import ClientScores, Replies
 from srfca.federation.requests import Losses, Scores, Split, Subsample
@@ -58,19 +57,15 @@ class Evaluator:
 
     def losses(self, request: Losses) -> Replies[Tensor]:
         """Return the loss of every model on every client's samples: ``[c, k]``."""
-        require(
-            request.subsample is None or request.split == "train",
-            f"only training samples can be subsampled over Flower, not {request.split}",
-        )
-        if request.split == "train":
-            self._subsample = request.subsample
         table = RowTable()
         names = table.add(check_rows(request.models, self._length))
         wanted = dict.fromkeys(request.clients.tolist(), _distinct(names))
-        if request.split == "test":
-            scores, missing = self._fresh_scores(wanted, table, {"split": "test"})
-        else:
+        if request.split == "train":
+            self._subsample = request.subsample
+        if request.split == "train" or (request.split == "validation" and not request.subsample):
             scores, missing = self._remembered_scores(wanted, table, request.split)
+        else:
+            scores, missing = self._fresh_losses(wanted, table, request)
         values = [
             [_score(scores, name, client)[0] for name in names]
             for client in request.clients.tolist()
@@ -169,7 +164,8 @@ class Evaluator:
         expects = {"losses": ((len(names),), torch.float64)}
         if "validation" in self._channel.info(client).sizes:
             expects["validation"] = ((len(names), 2), torch.float64)
-        return ClientRequest(expects, self._subsample_values(client), {"models": names})
+        values = _subsample_values(self._subsample_of(client))
+        return ClientRequest(expects, values, {"models": names})
 
     def _remember(self, client: int, names: list[str], arrays: Mapping[str, Tensor]) -> None:
         losses = arrays["losses"].tolist()
@@ -181,10 +177,32 @@ class Evaluator:
                 loss, accuracy = held_out[position]
                 scores["validation"] = (loss, accuracy)
 
+    def _fresh_losses(
+        self, wanted: Mapping[int, list[str]], table: RowTable, request: Losses
+    ) -> tuple[dict[tuple[str, int], LossAndAccuracy], dict[int, str]]:
+        """Ask for losses by model and client, without regard to what is remembered."""
+        values = {"split": request.split, **_subsample_values(request.subsample)}
+        requests = {
+            client: ClientRequest(
+                {"losses": ((len(names),), torch.float64)}, values, {"models": names}
+            )
+            for client, names in wanted.items()
+            if names
+        }
+        replies = self._channel.exchange("losses", Messages(requests, table))
+        scores = {
+            (name, client): (loss, torch.nan)
+            for client, arrays in replies.arrays.items()
+            for name, loss in zip(
+                requests[client].row_names, arrays["losses"].tolist(), strict=True
+            )
+        }
+        return scores, replies.missing
+
     def _fresh_scores(
         self, wanted: Mapping[int, list[str]], table: RowTable, values: Mapping[str, Value]
     ) -> tuple[dict[tuple[str, int], LossAndAccuracy], dict[int, str]]:
-        """Ask for scores by model and client, without a look at what is remembered."""
+        """Ask for scores by model and client, without regard to what is remembered."""
         requests = {
             client: ClientRequest(
                 {"scores": ((len(names), 2), torch.float64)}, values, {"models": names}
@@ -202,16 +220,21 @@ class Evaluator:
         }
         return scores, replies.missing
 
-    def _subsample_values(self, client: int) -> dict[str, Value]:
-        """Return the subsample that a client's losses are on, as it is sent; empty if it is all."""
+    def _subsample_of(self, client: int) -> Subsample | None:
+        """Return the subsample that a client's training losses are on; None is all samples."""
         subsample = self._subsample
-        if subsample is None or self._channel.info(client).sizes["train"] <= subsample.size:
-            return {}
-        return {"samples": subsample.size, "seed": subsample.seed}
+        is_all = subsample is None or self._channel.info(client).sizes["train"] <= subsample.size
+        return None if is_all else subsample
 
     def _kind(self, client: int) -> str:
         """Return what training losses are remembered as: they differ between subsamples."""
-        return "/".join(["train", *map(str, self._subsample_values(client).values())])
+        values = _subsample_values(self._subsample_of(client))
+        return "/".join(["train", *map(str, values.values())])
+
+
+def _subsample_values(subsample: Subsample | None) -> dict[str, Value]:
+    """Return a subsample as values of a message; empty for all samples."""
+    return {} if subsample is None else {"samples": subsample.size, "seed": subsample.seed}
 
 
 def _validation_models(names: Sequence[str | None], clients: Sequence[int]) -> dict[int, list[str]]:

@@ -93,6 +93,7 @@ class FlowerFederation:
         self._evaluator = Evaluator(self._layout.length, self._channel)
         self._delivery = Delivery(self._layout.length, self._channel)
         self._reported = Traffic()
+        self._personal_trainings: set[tuple[int, str]] = set()
         if previous:
             self._channel.wait_for_previous(previous)
         else:
@@ -222,6 +223,8 @@ class FlowerFederation:
         replies = self._channel.exchange("train", messages)
         progress.report(len(request.clients) * request.steps)
         self._require_replies("train", replies)
+        if request.personal is not None:
+            self._personal_trainings.add((request.key.seed, request.key.purpose))
         width = self._layout.length if request.sent is None else len(request.sent)
         rows = gather(request.clients, replies, "rows", (width,), self._layout.dtype)
         return Replies(request.clients, rows, replies.missing)
@@ -241,6 +244,13 @@ class FlowerFederation:
 
     def _scores(self, request: Scores) -> Replies[ClientScores]:
         self._require_split(request.split)
+        if request.personal is not None:
+            seed, purpose = request.personal.seed, request.personal.purpose
+            require(
+                (seed, purpose) in self._personal_trainings,
+                f"no client has personal coordinates of the training {purpose!r} with seed {seed}: "
+                "there was no such training",
+            )
         return self._evaluator.scores(request)
 
     def _shares(self, request: Shares) -> Replies[Tensor]:
@@ -251,9 +261,16 @@ class FlowerFederation:
         return Replies(request.clients, shares, replies.missing)
 
     def _subspaces(self, request: Subspaces) -> Replies[Tensor]:
-        features = {self._channel.info(client).num_features for client in request.clients.tolist()}
+        infos = [self._channel.info(client) for client in request.clients.tolist()]
+        features = {info.num_features for info in infos}
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
+        limit = min(num_features, *(info.sizes["train"] for info in infos))
+        require(
+            1 <= request.rank <= limit,
+            f"rank must be from 1 to {limit}, not {request.rank}: inputs have {num_features} "
+            "features, and a client cannot have more directions than training samples",
+        )
         replies = self._channel.exchange("subspaces", subspace_messages(request, num_features))
         shape = (num_features, request.rank)
         bases = gather(request.clients, replies, "subspaces", shape, self._layout.dtype)
@@ -265,7 +282,7 @@ class FlowerFederation:
         return Replies(request.clients, values, missing)
 
     def _require_replies(self, task: str, replies: ClientReplies) -> None:
-        """Raise an error if so many clients were asked to train, and none of them replied."""
+        """Raise an error if ``min_clients`` or more were asked to train and none replied."""
         missing = replies.missing
         if replies.arrays or len(missing) < self._channel.min_clients:
             return

@@ -214,6 +214,12 @@ def _with_mixture(
         length: P.
         columns: More integers for each entry, ``[c]``.
     """
+    expected = (len(clients), len(mixture.models))
+    require(
+        tuple(mixture.weights.shape) == expected,
+        f"the weights of a mixture must have the shape {expected}, not "
+        f"{tuple(mixture.weights.shape)}",
+    )
     rows = _all_names(messages.table.add(check_rows(mixture.models, length)))
     if rows is None:
         return _unsendable(clients, messages.table)

@@ -69,7 +69,7 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
         InputError: If a key is unknown, or a value is not allowed.
 
     >>> from srfca import SRFCA
-    >>> config = {"srfca.num-clients": 4, "srfca.trim": 0.2, "srfca.local-steps": 10, "mine": "x"}
+    >>> config = {"srfca.num-clients": 4, "srfca.trim": 0.2, "srfca.local-steps": 10, "other": "x"}
     >>> method, settings = configure(SRFCA(), config)
     >>> method.trim, method.local.local_steps, settings.num_clients
     (0.2, 10, 4)
@@ -93,8 +93,8 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
         if owner is not None:
             values[owner][key] = parse(value, get_type_hints(owner)[key], _config_key(key))
         elif key not in (others := _parameters_of_all_methods()):
-            known = set().union(others, *names.values())
-            raise unknown("setting", _config_key(key), sorted(map(_config_key, known)))
+            choices = set().union(others, *names.values())
+            raise unknown("setting", _config_key(key), sorted(map(_config_key, choices)))
     local = replace(method.local, **values[LocalTraining])
     return replace(method, local=local, **values[type(method)]), Settings(**values[Settings])
 

@@ -117,8 +117,8 @@ class FedGroup(Method):
     def assign(self, result: Result, newcomers: Federation) -> NDArray[np.int64]:
         """Assign the clients of another federation to groups (cold start).
 
-        They train shortly from the w0 of the result's seed, and join the group that has moved from
-        w0 in the nearest direction.
+        They train shortly from the w0 of the result's seed. A client joins the group that has moved
+        from w0 in the direction nearest to its own update.
 
         Returns:
             ``[c]`` the group of each client, -1 for those that did not reply.

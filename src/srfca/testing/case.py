@@ -77,39 +77,41 @@ class Case:
         )
         return replies
 
-    def compare(self, request: Request[Any], what: str) -> Any:
+    def compare(self, request: Request[Any], description: str) -> Any:
         """Require that the reply is that of the reference, and return it."""
         values = self.ask(request).values
-        self.require_same(values, self.reference.ask(request).values, what)
+        self.require_same(values, self.reference.ask(request).values, description)
         return values
 
-    def require_same(self, values: Any, expected: Any, what: str) -> None:
+    def require_same(self, values: Any, expected: Any, description: str) -> None:
         """Require that two replies are equal up to the tolerance."""
         if isinstance(expected, ClientScores):
-            require_check(isinstance(values, ClientScores), f"{what} must be ClientScores")
-            self.require_same(values.loss, expected.loss, f"the loss of {what}")
+            require_check(isinstance(values, ClientScores), f"{description} must be ClientScores")
+            self.require_same(values.loss, expected.loss, f"the loss of {description}")
             self.require_same(
-                values.num_samples, expected.num_samples, f"the number of samples of {what}"
+                values.num_samples, expected.num_samples, f"the number of samples of {description}"
             )
             require_check(
                 (values.accuracy is None) == (expected.accuracy is None),
-                f"the accuracy of {what} must be given if, and only if, the targets are classes",
+                f"the accuracy of {description} must be given exactly if the targets are classes",
             )
             if expected.accuracy is not None:
-                self.require_same(values.accuracy, expected.accuracy, f"the accuracy of {what}")
+                self.require_same(
+                    values.accuracy, expected.accuracy, f"the accuracy of {description}"
+                )
             return
         require_check(
             tuple(values.shape) == tuple(expected.shape),
-            f"{what} must have the shape {tuple(expected.shape)}, not {tuple(values.shape)}",
+            f"{description} must have the shape {tuple(expected.shape)}, not {tuple(values.shape)}",
         )
         values, expected = values.detach().cpu().double(), expected.detach().cpu().double()
-        require_check(bool(values.isfinite().all()), f"{what} must be finite")
+        require_check(bool(values.isfinite().all()), f"{description} must be finite")
         if values.numel():
             scale = 1 + float(expected.abs().max())
             difference = float((values - expected).abs().max()) / scale
             require_check(
                 difference <= self.tolerance,
-                f"{what} differs by {difference:.1e}, which is more than {self.tolerance:.1e}",
+                f"{description} differs by {difference:.1e}, more than {self.tolerance:.1e}",
             )
 
 

@@ -182,14 +182,16 @@ def check_repetition(case: Case) -> None:
 
 
 def check_order(case: Case) -> None:
-    """A client's reply depends neither on the order of the clients nor on who else is asked."""
+    """A client's reply depends neither on the order of the clients nor on the other clients."""
     for request in _requests(case):
         replies = _tensors(case.ask(request).values)
         for index in (np.array([2, 0, 3, 1]), np.array([3]), np.array([1, 2])):
             part = _tensors(case.ask(request.select(index)).values)
             for values, expected in zip(part, replies, strict=True):
-                what = f"the reply to {request.name!r} of clients {index.tolist()} asked alone"
-                case.require_same(values, expected[torch.from_numpy(index)], what)
+                description = (
+                    f"the reply to {request.name!r} of clients {index.tolist()} asked alone"
+                )
+                case.require_same(values, expected[torch.from_numpy(index)], description)
 
 
 def check_rounds(case: Case) -> None:

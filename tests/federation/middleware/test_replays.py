@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,12 @@ def head_of(federation: Federation) -> Coordinates:
     return Coordinates.of_layers(federation.layers, ["3"])
 
 
-Script = Callable[[Federation], Iterator[Request[Any]]]
+Requests = Generator[Request[Any], torch.Tensor, None]
+"""Requests, each of which is sent the values of its replies."""
+Script = Callable[[Federation], Requests]
 
 
-def kept_state(federation: Federation) -> Iterator[Request[Any]]:
+def kept_state(federation: Federation) -> Requests:
     """One training that keeps optimizer states, with other requests between its rounds."""
     starts = federation.initial_model(0).repeat(4, 1)
     for number in range(3):
@@ -61,33 +63,33 @@ def kept_state(federation: Federation) -> Iterator[Request[Any]]:
         yield Train(EVERYONE, starts, LOCAL, Key(0, f"without state {number}"))
 
 
-def interleaved(federation: Federation) -> Iterator[Request[Any]]:
+def interleaved(federation: Federation) -> Requests:
     """Two trainings that keep optimizer states, round by round."""
-    starts = others = federation.initial_model(0).repeat(4, 1)
+    first = second = federation.initial_model(0).repeat(4, 1)
     for number in range(3):
-        starts = yield Train(EVERYONE, starts, KEPT, Key(0, "first", number))
-        others = yield Train(EVERYONE, others, KEPT, Key(0, "second", number))
+        first = yield Train(EVERYONE, first, KEPT, Key(0, "first", number))
+        second = yield Train(EVERYONE, second, KEPT, Key(0, "second", number))
 
 
-def personal(federation: Federation) -> Iterator[Request[Any]]:
+def personal(federation: Federation) -> Requests:
     """A training with a personal head, then what uses the head."""
     head = head_of(federation)
-    kept = Personal(head, 0, "personal")
+    heads = Personal(head, 0, "personal")
     body = federation.initial_model(0).repeat(4, 1)
-    others = head.complement(body.shape[1])
+    shared = head.complement(body.shape[1])
     for number, clients in enumerate(([0, 1, 2, 3], [2, 0], [1, 2, 3])):
         request = Train(
             positions(clients), body[clients], LOCAL, Key(0, "personal", number), personal=head
         )
         sent = yield request
-        body = others.put(body, sent.mean(0, keepdim=True).expand(4, -1))
-        yield Scores(EVERYONE, body, "validation", kept)
+        body = shared.put(body, sent.mean(0, keepdim=True).expand(4, -1))
+        yield Scores(EVERYONE, body, "validation", heads)
     yield Train(EVERYONE, body, LOCAL, Key(0, "afterwards"))
-    yield Scores(EVERYONE, body, "test", kept)
-    yield Collect(EVERYONE, kept)
+    yield Scores(EVERYONE, body, "test", heads)
+    yield Collect(EVERYONE, heads)
 
 
-def rounds(federation: Federation) -> Iterator[Request[Any]]:
+def rounds(federation: Federation) -> Requests:
     """Rounds of two clusters whose clients keep optimizer states."""
     models = torch.stack([federation.initial_model(seed) for seed in range(2)])
     for number in range(3):

@@ -188,7 +188,8 @@ class Method(ABC):
         if self.fine_tune_steps:
             require(
                 answer.personal is None or answer.individual_models is not None,
-                "fine_tune_steps needs the clients' models at the server, but they keep a part",
+                "fine_tune_steps needs the clients' models at the server, but these clients keep "
+                "parts of their models to themselves",
             )
             everyone = answer.individual_models is not None or answer.mixture is not None
             clients = run.everyone if everyone else np.flatnonzero(answer.labels >= 0)

@@ -17,7 +17,7 @@ from srfca.errors import require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.protocol import Federation
-from srfca.federation.replies import Clients, Replies
+from srfca.federation.replies import Clients
 from srfca.federation.requests import Losses, Round, Train
 from srfca.methods._common import row_store
 from srfca.methods._common.run import Run
@@ -62,23 +62,19 @@ def train_locally(run: Run, local: LocalTraining, key: Key, private: bool = Fals
         private: The models need not be sent (``Train.private``).
     """
     w0, alone = run.initial_model(), replace(local, local_steps=local.steps)
-    everyone = run.everyone
-
-    def train(clients: Clients) -> Replies[Tensor]:
+    everyone, fits = run.everyone, row_store.fits(run.num_clients, w0)
+    length = run.num_clients if fits else row_store.block_length(w0)
+    rows = w0.new_empty(0) if fits else row_store.on_disk(run.num_clients, w0)
+    replied = np.zeros(run.num_clients, dtype=bool)
+    for clients in np.split(everyone, range(length, run.num_clients, length)):
         starts = w0.expand(len(clients), -1)
-        return run.train(Train(clients, starts, alone, key, private=private))
-
-    if row_store.fits(len(everyone), w0):
-        replies = train(everyone)
-        rows = replies.fill(w0.expand(len(everyone), -1)) if replies.missing else replies.values
-        return LocalModels(rows, replies.answered)
-    rows = row_store.on_disk(len(everyone), w0)
-    replied = np.zeros(len(everyone), dtype=bool)
-    for block in np.split(everyone, range(row_store.block_length(w0), len(everyone),
-                                          row_store.block_length(w0))):  # fmt: skip
-        replies = train(block)
-        replied[block] = replies.answered
-        rows[block[0] : block[-1] + 1] = replies.fill(w0.expand(len(block), -1)).to(rows.device)
+        replies = run.train(Train(clients, starts, alone, key, private=private))
+        replied[clients] = replies.answered
+        block = replies.fill(starts)
+        if fits:
+            rows = block
+        else:
+            rows[clients[0] : clients[-1] + 1] = block.to(rows.device)
     return LocalModels(rows, replied)
 
 

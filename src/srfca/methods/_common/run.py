@@ -123,7 +123,7 @@ class Run:
         Raises:
             InputError: If a trained model is infinite or NaN.
         """
-        replies = self.ask(request)
+        replies = self.federation.ask(request)
         finite = torch.isfinite(replies.values).all(1)
         if not bool(finite.all()):
             bad = (~finite).nonzero().flatten().tolist()
