@@ -301,10 +301,10 @@ def check_method(
         InputError: If there is no check of a name in ``skip``.
 
     >>> from dataclasses import dataclass
-    >>> from srfca import FedAvg
-    >>> check_method(FedAvg)
+    >>> from srfca import Local
+    >>> check_method(Local)
     >>> @dataclass(frozen=True, kw_only=True)
-    ... class Lazy(FedAvg):
+    ... class Lazy(Local):
     ...     key = "lazy"
     ...     patience: int = 3
     >>> check_method(Lazy)

@@ -16,7 +16,7 @@ from srfca.federation import ClientScores, Middleware, Replies, Request, Scores,
 from srfca.federation.replies import T
 from srfca.methods import METHODS, Run
 from srfca.methods._common.finetune import fine_tune
-from srfca.models import linear
+from srfca.models import linear, mlp
 from tests import examples
 from tests.methods.helpers import DropByNumber, NoTestData, scores
 
@@ -25,7 +25,7 @@ LOCAL = LocalTraining(steps=4, local_steps=2, batch_size=None, lr=0.05)
 
 def classes() -> Simulation:
     made = replace(examples.classification([20] * 6), truth=Partition([0, 1] * 3))
-    return Simulation(made, examples.doubled(linear(6, 3)))
+    return Simulation(made, examples.doubled(mlp(6, 5, 3)))
 
 
 def two_regressions() -> Simulation:
