@@ -6,7 +6,7 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test test-slow test-all lint types check bench clean
+.PHONY: demo test test-slow test-all lint types check docs bench clean
 
 demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
@@ -27,6 +27,9 @@ types: .venv/installed-dev
 	$(BIN)/mypy
 
 check: lint types test-all  ## what CI runs
+
+docs: .venv/installed  ## the generated tables of the documentation
+	$(BIN)/python docs/make_tables.py
 
 bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md

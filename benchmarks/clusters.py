@@ -46,10 +46,12 @@ def main() -> None:
     ]
     scores: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        federation = runner.federation(experiment, seed, arguments.device)
+        federation = runner.make_federation(experiment, seed, arguments.device)
         for name, k in contestants:
             settings = [] if k is None else [f"{name}.k={k}"]
-            method: Method = runner.method(experiment.set(settings), name, federation.data.truth)
+            method: Method = runner.make_method(
+                experiment.set(settings), name, federation.data.truth
+            )
             result = method.fit(federation, seed)
             client_models = {"the method": result.client_models}
             for training, aggregation in trainings.items():

@@ -66,33 +66,33 @@ def run(python: str, experiment: str, numba: bool, data_dir: str | None) -> dict
     """Return the digests of one experiment's runs, by experiment, method, seed and backend."""
     code = START if numba else BLOCK_NUMBA + START
     backend = "numba" if numba else "torch"
-    found = {}
+    digests = {}
     with tempfile.TemporaryDirectory() as folder:
         command = [
             python, "-c", code, "compare", experiment, "--methods",
-            ",".join(EXPERIMENTS[experiment]), "--seeds", str(len(SEEDS)), "--k", "4", "--jobs", "1",
-            "--device", "cpu", "--json", "--out", folder,
+            ",".join(EXPERIMENTS[experiment]), "--seeds", str(len(SEEDS)), "--k", "4",
+            "--jobs", "1", "--device", "cpu", "--json", "--out", folder,
         ]  # fmt: skip
         if len(EXPERIMENTS[experiment]) == 1:
-            at = command.index("--k")
-            del command[at : at + 2]
+            position = command.index("--k")
+            del command[position : position + 2]
         if data_dir is not None:
             command += ["--data-dir", data_dir]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         for path in sorted(Path(folder).glob("*/run.json")):
-            row = json.loads(path.read_text())
-            name = f"{experiment} {row['method']} seed {row['seed']} {backend}"
-            found[name] = {
-                "labels": digest(json.dumps(row["labels"]).encode()),
+            metrics = json.loads(path.read_text())
+            name = f"{experiment} {metrics['method']} seed {metrics['seed']} {backend}"
+            digests[name] = {
+                "labels": digest(json.dumps(metrics["labels"]).encode()),
                 "models": digest(models_of(path.parent)),
-                "budget": {figure: row[figure] for figure in BUDGET},
+                "budget": {figure: metrics[figure] for figure in BUDGET},
             }
-            print(name, found[name]["labels"], found[name]["models"], file=sys.stderr)
-    return found
+            print(name, digests[name]["labels"], digests[name]["models"], file=sys.stderr)
+    return digests
 
 
 def models_of(folder: Path) -> bytes:
-    """Return the models of a safetensors file as bytes; version 0.1 says "own" for individual ones."""
+    """Return the models of a result as bytes; version 0.1 calls individual models "own"."""
     packed = (folder / "tensors.safetensors").read_bytes()
     length = int.from_bytes(packed[:8], "little")
     header = json.loads(packed[8 : 8 + length])

@@ -193,12 +193,12 @@ def whole_sr_fca(
     try:
         if card.quick:
             raise InputError("tiny sizes")
-        federation = runner.federation(experiment, 0, str(card.device))
+        federation = runner.make_federation(experiment, 0, str(card.device))
     except InputError as error:
         federation, name = random_federation(), f"{preset} with random images: {error}"
     if card.quick:
         experiment = experiment.set(["steps=20", "batch_size=10"])
-    method = runner.method(experiment, "sr-fca")
+    method = runner.make_method(experiment, "sr-fca")
     truth = federation.data.truth
     assert truth is not None
     for run in range(1, runs + 1):

@@ -31,8 +31,8 @@ def main() -> None:
     errors: dict[int, list[float]] = {size: [] for size in SIZES}
     exact: dict[int, list[bool]] = {size: [] for size in SIZES}
     for seed in range(arguments.seeds):
-        federation = runner.federation(experiment, seed, arguments.device)
-        method = runner.method(experiment, "sr-fca")
+        federation = runner.make_federation(experiment, seed, arguments.device)
+        method = runner.make_method(experiment, "sr-fca")
         clients = range(len(federation.client_ids))
         starts = federation.initial_model(seed).expand(len(clients), -1)
         alone = replace(method.local, local_steps=method.local.steps)
@@ -43,7 +43,7 @@ def main() -> None:
             sampled = ModelSet.of_clients(federation, models, subsample=Subsample(size, seed))
             relative = cross_loss(sampled, sampled) / expected - 1
             errors[size].append(float(np.sqrt(np.mean(relative**2))))
-            method = runner.method(experiment.set([f"sr-fca.samples={size}"]), "sr-fca")
+            method = runner.make_method(experiment.set([f"sr-fca.samples={size}"]), "sr-fca")
             exact[size].append(method.fit(federation, seed).partition == federation.data.truth)
     print("| samples | relative error | SR-FCA exact |\n|---|---|---|")
     for size in SIZES:

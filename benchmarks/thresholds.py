@@ -78,9 +78,9 @@ def preset(description: str, name: str, *settings: str) -> Case:
     experiment = config.load(name).set(settings)
 
     def federation(seed: int, device: str) -> Simulation:
-        return runner.federation(experiment, seed, device)
+        return runner.make_federation(experiment, seed, device)
 
-    return Case(description, federation, runner.method(experiment, "sr-fca").local)
+    return Case(description, federation, runner.make_method(experiment, "sr-fca").local)
 
 
 def of_mnist(

@@ -22,9 +22,9 @@ def rotated_digits(folder: Path) -> None:
     accuracies: dict[str, list[float]] = {key: [] for key in NAMES}
     first = {}
     for seed in SEEDS:
-        federation = runner.federation(experiment, seed)
+        federation = runner.make_federation(experiment, seed)
         for key in NAMES:
-            result = runner.method(experiment, key).fit(federation, seed)
+            result = runner.make_method(experiment, key).fit(federation, seed)
             accuracies[key].append(100 * float(result.scores(federation).accuracy.mean()))
             first.setdefault(key, result)
     distances = np.array(first["sr-fca"].history[0].distances)

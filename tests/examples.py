@@ -26,7 +26,7 @@ def classification(
 
 
 def regression(sizes: list[int], d: int = 4, seed: int = 0, clusters: int = 1) -> ClientData:
-    """Linear regressions, one for each cluster; clients are dealt in turn."""
+    """Linear regressions, one for each cluster; clients are assigned in turn."""
     g = torch.Generator().manual_seed(seed)
     w = 3 * torch.randn(clusters, d, generator=g)
 
@@ -111,23 +111,23 @@ def dropped_out() -> nn.Module:
 
 
 def permuted_digits_of_unequal_scale(clients: int = 16) -> ClientData:
-    """Two groups of clients whose labels differ; each client's images have a brightness of its own.
+    """Two groups of clients whose labels differ; the images of each client differ in brightness.
 
-    A BatchNorm's buffers then vary by the brightness, far more than the weights by the group.
+    The buffers of a BatchNorm then vary by the brightness, far more than the weights by the group.
     """
-    made = rotated_digits(num_clients=clients, rotations=1)
+    digits = rotated_digits(num_clients=clients, rotations=1)
     order = torch.randperm(clients, generator=torch.Generator().manual_seed(0))
     gains = torch.linspace(2.0, 40.0, clients)[order]
     parts = [
         (gain * x, y if c % 2 else 9 - y)
         for c, gain in enumerate(gains)
-        for x, y in [made.train.of(c)]
+        for x, y in [digits.train.of(c)]
     ]
     return ClientData.from_arrays(parts, truth=np.arange(clients) % 2)
 
 
 def batch_normed_mlp() -> nn.Module:
-    """64 inputs, ten classes."""
+    """A dense network with a BatchNorm: 64 inputs, ten classes."""
     layers = nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)
     return nn.Sequential(nn.Flatten(), *layers)
 
@@ -140,7 +140,7 @@ def doubled(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 def mixed_regressions(
     shares: list[float], n: int = 20, d: int = 4, noise: float = 0.1, seed: int = 0
 ) -> ClientData:
-    """Two linear regressions; a client draws from the first with the probability of its share."""
+    """Two linear regressions; a client's share is the probability of a sample of the first."""
     g = torch.Generator().manual_seed(seed)
     w = 2 * torch.randn(2, d, generator=g)
 
@@ -157,7 +157,7 @@ def mixed_regressions(
 def mixed_labels(
     shares: list[float], n: int = 20, d: int = 6, classes: int = 4, seed: int = 0
 ) -> ClientData:
-    """Classes of random directions; all but a client's share of its samples are renamed."""
+    """Classes of random directions; a client's share is the probability of the true class."""
     g = torch.Generator().manual_seed(seed)
     teacher = torch.randn(classes, d, generator=g)
 
@@ -172,15 +172,15 @@ def mixed_labels(
 
 
 def on_a_line(width: float, seed: int) -> tuple[ClientData, np.ndarray]:
-    """40 regressions between two, without a gap, and where each lies between -1 and 1."""
+    """40 regressions on a line between two, without a gap, and their positions from -1 to 1."""
     g = torch.Generator().manual_seed(seed)
     middle, away = torch.randn(2, 6, generator=g)
-    places = torch.linspace(-1, 1, 40)[torch.randperm(40, generator=g)]
+    positions = torch.linspace(-1, 1, 40)[torch.randperm(40, generator=g)]
 
-    def draw(place: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(position: Tensor) -> tuple[Tensor, Tensor]:
         x = torch.randn(40, 6, generator=g)
-        return x, x @ (middle + width * place * away) + 0.3 * torch.randn(40, generator=g)
+        return x, x @ (middle + width * position * away) + 0.3 * torch.randn(40, generator=g)
 
     return ClientData.from_arrays(
-        [draw(t) for t in places], [draw(t) for t in places]
-    ), places.numpy()
+        [draw(t) for t in positions], [draw(t) for t in positions]
+    ), positions.numpy()

@@ -40,3 +40,19 @@ def test_folders_that_cannot_be_written_to_are_refused(tmp_path: Path) -> None:
         writable_folder(tmp_path / "file")
     with pytest.raises(InputError, match="cannot write to"):
         replace_file(tmp_path / "missing" / "file", b"")
+
+
+def test_an_interrupted_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "result.json"
+    replace_file(path, b"old")
+
+    def interrupt(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["result.json"]

@@ -13,67 +13,108 @@ import srfca
 
 PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
-    {"_version", "errors"},
-    {"files", "random", "ranks_triton", "threads"},
-    {"clustering", "apps", "ranks"},
-    {"data", "models", "aggregation"},
-    {"federation"},
-    {"distances"},
+    {"_version", "errors", "progress", "random", "threads"},
+    {"files", "parameters", "registry"},
+    {"aggregation", "apps", "clustering", "models"},
+    {"data", "federation"},
+    {"distances", "engine"},
     {"methods"},
-    {"experiments"},
-    {"report", "flower"},
-    {"console"},
-    {"options"},
+    {"experiments", "report", "testing"},
+    {"flower"},
     {"cli"},
     {"__main__"},
 ]
+"""Modules and packages; each imports those of earlier layers only."""
 
-
-def part_of(module: str) -> str:
-    return module.split(".")[1]
+ROUNDS = {"replies.py", "requests.py", "rounds.py"}
+"""The files of federations that speak of clusters: a ``Round`` has one model for each."""
 
 
 def imports(path: Path) -> set[str]:
-    """The parts of srfca that a file imports when it runs, at its top or inside a function."""
-    found = set()
+    """The modules of srfca that a file imports when it runs, at its top or inside a function."""
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "srfca":
-            found |= {f"srfca.{alias.name}" for alias in node.names}
+            modules |= {f"srfca.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("srfca."):
-            found.add(node.module)
+            modules.add(node.module)
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.startswith("srfca.")}
-    return {part_of(name) for name in found}
+            modules |= {alias.name for alias in node.names if alias.name.startswith("srfca.")}
+    return modules
+
+
+def part_of(path: Path) -> str:
+    """The module or package of the first level that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def level(part: str) -> int:
     return next(number for number, layer in enumerate(LAYERS) if part in layer)
 
 
+def files(*parts: str) -> list[Path]:
+    return [path for part in parts for path in sorted((PACKAGE / part).rglob("*.py"))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_part_is_in_one_layer() -> None:
+    parts = {part_of(path) for path in SOURCES}
+    assert sorted(parts) == sorted(part for layer in LAYERS for part in layer)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_imports_flow_one_way(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for other in imports(path):
-        assert other == own or level(other) < level(own), f"{own} must not import {other}"
+    part = part_of(path)
+    for module in imports(path):
+        imported = module.split(".")[1]
+        assert imported == part or level(imported) < level(part), (
+            f"{part} must not import {imported}"
+        )
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "methods").glob("*.py")), ids=lambda p: p.name)
-def test_methods_know_nothing_of_networks(path: Path) -> None:
+@pytest.mark.parametrize("path", files("methods"), ids=name_of)
+def test_methods_know_nothing_of_networks_and_simulations(path: Path) -> None:
     text = path.read_text()
     assert "torch.nn" not in text
     assert "import nn" not in text
-    assert "federation.simulation" not in text
+    assert not any(module.startswith("srfca.engine") for module in imports(path))
 
 
-@pytest.mark.parametrize(
-    "path", sorted((PACKAGE / "federation").glob("*.py")), ids=lambda p: p.name
-)
-def test_federations_know_nothing_of_clusters(path: Path) -> None:
-    assert "clustering" not in path.read_text()
-    assert "partition" not in path.read_text().lower()
+@pytest.mark.parametrize("path", files("federation"), ids=name_of)
+def test_federations_know_nothing_of_engines_and_data(path: Path) -> None:
+    for module in imports(path):
+        assert not module.startswith(("srfca.engine", "srfca.data", "srfca.clustering"))
+
+
+@pytest.mark.parametrize("path", files("federation", "engine"), ids=name_of)
+def test_federations_know_nothing_of_clusters_but_their_rounds(path: Path) -> None:
+    text = path.read_text().lower()
+    assert "clustering" not in text
+    assert "partition" not in text
+    assert "cluster" not in text or (path.parent.name == "federation" and path.name in ROUNDS)
+
+
+@pytest.mark.parametrize("path", files("engine"), ids=name_of)
+def test_the_engine_knows_nothing_of_methods_and_middleware(path: Path) -> None:
+    for module in imports(path):
+        assert not module.startswith(("srfca.methods", "srfca.federation.middleware"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nothing_needs_pytest(path: Path) -> None:
+    names = {
+        alias.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not any(name.split(".")[0] in ("pytest", "hypothesis") for name in names)
 
 
 def test_srfca_adds_little_to_the_import_of_torch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from math import isnan
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -76,7 +77,7 @@ def constrained(
 
 
 def check_parameters(options: Any, prefix: str = "") -> None:
-    """Check the fields of a dataclass against their constraints and ``Literal`` types.
+    """Check the fields of a dataclass against their types, ``Literal`` ones too, and constraints.
 
     Args:
         options: The dataclass.
@@ -85,14 +86,17 @@ def check_parameters(options: Any, prefix: str = "") -> None:
     Raises:
         InputError: For the first value that is not allowed.
     """
-    hints = _hints(type(options))
-    for each in fields(options):
-        name, value = f"{prefix}{each.name}", getattr(options, each.name)
-        kinds = _alternatives(hints[each.name])
-        if isinstance(value, str):
-            _check_choice(name, value, kinds)
-        elif value is not None or NoneType not in kinds:
-            _check_number(name, value, each, NoneType in kinds)
+    kind: Any = type(options)
+    hints = _hints(kind)
+    for parameter in fields(options):
+        name, value = f"{prefix}{parameter.name}", getattr(options, parameter.name)
+        kinds = _alternatives(hints[parameter.name])
+        if _accepts(value, kinds, constraint_of(parameter)):
+            continue
+        if names := choices(hints[parameter.name]):
+            raise unknown(name, value, names)
+        allowed = _describe(value, kinds, constraint_of(parameter))
+        raise InputError(f"{name} must be {allowed}, not {value!r}")
 
 
 def choices(annotation: Any) -> tuple[str, ...]:
@@ -107,25 +111,45 @@ def constraint_of(parameter: Field[Any]) -> Constraint | None:
     return constraint
 
 
-def _check_choice(name: str, value: str, kinds: tuple[Any, ...]) -> None:
-    if str in kinds:
-        return
-    allowed = [text for kind in kinds for text in choices(kind)]
-    if value not in allowed:
-        raise unknown(name, value, allowed)
+def _accepts(value: Any, kinds: tuple[Any, ...], constraint: Constraint | None) -> bool:
+    """Tell whether a field of these types may have a value."""
+    if value is None:
+        return NoneType in kinds
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, str):
+        return str in kinds or any(value in choices(kind) for kind in kinds)
+    if isinstance(value, Real):
+        return _is_number_of(kinds, value) and (
+            constraint is None or constraint.allows(float(value))
+        )
+    classes = tuple(kind for kind in kinds if isinstance(kind, type))
+    unchecked = [kind for kind in kinds if kind not in classes and get_origin(kind) is not Literal]
+    return isinstance(value, classes) or bool(unchecked)  # a callable, say, is not checked
 
 
-def _check_number(name: str, value: Any, parameter: Field[Any], optional: bool) -> None:
-    constraint = constraint_of(parameter)
-    if constraint is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    if not constraint.allows(value):
-        none = " or None" if optional else ""
-        raise InputError(f"{name} must be {constraint}{none}, not {value}")
+def _is_number_of(kinds: tuple[Any, ...], value: Real) -> bool:
+    return float in kinds or (int in kinds and isinstance(value, Integral))
+
+
+def _describe(value: Any, kinds: tuple[Any, ...], constraint: Constraint | None) -> str:
+    """Return what a field of these types may be, to follow "must be"."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    right_type = is_number and _is_number_of(kinds, value)
+    words = []
+    for kind in kinds:
+        if kind in (int, float):
+            number = "an integer" if kind is int else "a number"
+            words.append(number if constraint is None or not right_type else str(constraint))
+        elif kind is bool:
+            words.append("True or False")
+        else:
+            words.append("None" if kind is NoneType else f"a {getattr(kind, '__name__', kind)}")
+    return " or ".join(dict.fromkeys(words))
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type[Any]) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

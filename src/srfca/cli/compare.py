@@ -96,7 +96,7 @@ def compare(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget
         )
         jobs = jobs or default_jobs(options.device, len(specs))
-        progress = RunsProgress(len(specs), parallel=jobs > 1, silent=as_json)
+        progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
         executor = RunExecutor(experiment, options.device, options.data_dir, out, monitor)
         print_json = _ordered_printer(specs) if as_json else None

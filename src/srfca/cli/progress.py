@@ -59,14 +59,14 @@ class RunsProgress:
     Args:
         total: Number of runs.
         parallel: Whether there are several processes.
-        silent: Print no lines.
+        lines: Print a line for each run if standard error is not a terminal.
     """
 
-    def __init__(self, total: int, parallel: bool, silent: bool) -> None:
+    def __init__(self, total: int, parallel: bool, lines: bool) -> None:
         self.total, self.finished = total, 0
         self.stage_bars = StageBars()
         terminal = self.stage_bars.console.is_terminal
-        self._lines = not terminal and not silent
+        self._lines = lines and not terminal
         self.bar = Progress(
             TextColumn("{task.completed} of {task.total} runs"),
             BarColumn(),

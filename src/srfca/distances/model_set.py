@@ -25,7 +25,7 @@ class Asks(Protocol):
 
 
 @dataclass(eq=False)
-class _KnownLosses:
+class _LossCache:
     """Losses that have been asked for: one column for each client."""
 
     values: Tensor
@@ -52,12 +52,12 @@ class ModelSet:
     clients: Clients
     represents: NDArray[np.int64]
     subsample: Subsample | None = None
-    _losses: _KnownLosses | None = field(default=None, repr=False)
+    _losses: _LossCache | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self._losses is None:
             values = self.models.new_empty(len(self.models), 0).cpu()
-            object.__setattr__(self, "_losses", _KnownLosses(values))
+            object.__setattr__(self, "_losses", _LossCache(values))
 
     @classmethod
     def of_clients(
@@ -120,22 +120,22 @@ class ModelSet:
 
         NaN if a client did not reply; it is asked again the next time. Other losses are kept.
         """
-        known = self._losses
-        assert known is not None
-        new = np.array([c for c in clients.tolist() if c not in known.columns], dtype=np.int64)
+        cache = self._losses
+        assert cache is not None
+        new = np.array([c for c in clients.tolist() if c not in cache.columns], dtype=np.int64)
         if len(new):
             replies = self.source.ask(Losses(new, self.models, subsample=self.subsample))
-            known.unanswered.difference_update(new.tolist())
-            known.unanswered.update(replies.missing)
+            cache.unanswered.difference_update(new.tolist())
+            cache.unanswered.update(replies.missing)
             for number, client in enumerate(replies.clients.tolist()):
-                known.columns[client] = known.values.shape[1] + number
-            known.values = torch.cat([known.values, replies.values.cpu().T], dim=1)
-        if all(client in known.columns for client in clients.tolist()):
-            return known.values[:, [known.columns[client] for client in clients.tolist()]]
-        losses = known.values.new_full((len(self.models), len(clients)), torch.nan)
+                cache.columns[client] = cache.values.shape[1] + number
+            cache.values = torch.cat([cache.values, replies.values.cpu().T], dim=1)
+        if all(client in cache.columns for client in clients.tolist()):
+            return cache.values[:, [cache.columns[client] for client in clients.tolist()]]
+        losses = cache.values.new_full((len(self.models), len(clients)), torch.nan)
         for position, client in enumerate(clients.tolist()):
-            if client in known.columns:
-                losses[:, position] = known.values[:, known.columns[client]]
+            if client in cache.columns:
+                losses[:, position] = cache.values[:, cache.columns[client]]
         return losses
 
     def unanswered_pairs(self) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ Its draws depend on the client's stream and on the position of an image in the b
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from srfca.errors import require, unknown
 from srfca.random import bits, integers
 
+AugmentationName = Literal["none", "cifar"]
+"""An augmentation by name."""
 Augmentation = Callable[[Tensor, Tensor], Tensor]
 """From images ``[c, b, channels, h, w]`` and streams ``[c]`` to images of the same shape."""
 
@@ -73,7 +76,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {"none": none, "cifar": cifar}
 """Augmentations by name."""
 
 
-def augmentation_named(augment: str | Augmentation, x: Tensor) -> Augmentation:
+def augmentation_named(augment: AugmentationName | Augmentation, x: Tensor) -> Augmentation:
     """Return an augmentation by name, after a trial on two of the samples ``[n, ...]``."""
     if isinstance(augment, str):
         if augment not in AUGMENTATIONS:

@@ -128,7 +128,8 @@ class Evaluation:
         owner, index = all_samples(samples, clients)
         sums = torch.zeros(2, len(clients), dtype=torch.float64, device=self._device)
         self._network.module.eval()
-        states = [self._network.layout.unstack(row.unsqueeze(0)) for row in mixture.models]
+        models = mixture.models.to(self._device)
+        states = [self._network.layout.unstack(row.unsqueeze(0)) for row in models]
         with matmul_precision(self._network.precision):
             for part in _slices(len(index), self._samples_per_pass(1)):
                 x, y = samples.x[index[part]], samples.y[index[part]]
@@ -144,13 +145,15 @@ class Evaluation:
         return _scores(sums, samples, clients)
 
     def padded(
-        self, samples: Samples, clients: Tensor, whole: bool = False
+        self, samples: Samples, clients: Tensor, in_one_pass: bool = False
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield inputs and targets ``[c, n, ...]`` of some clients, and which of them are real."""
         sizes, offsets = samples.sizes[clients], samples.offsets[clients]
+        if not len(clients):
+            return
         positions = torch.arange(int(sizes.max()), device=self._device)
         per_pass = self._samples_per_pass(len(clients))
-        for position in [positions] if whole else positions.split(per_pass):
+        for position in [positions] if in_one_pass else positions.split(per_pass):
             inside = position < sizes.unsqueeze(-1)
             index = torch.minimum(position, sizes.unsqueeze(-1) - 1) + offsets.unsqueeze(-1)
             yield samples.x[index], samples.y[index], inside.to(self._network.layout.dtype)
@@ -183,7 +186,12 @@ class Evaluation:
         """
         if self._cache is not None:
             cached_models, cached_index, table = self._cache
-            if torch.equal(cached_index, index) and torch.equal(cached_models, models):
+            same_device = cached_models.device == models.device
+            if (
+                same_device
+                and torch.equal(cached_index, index)
+                and torch.equal(cached_models, models)
+            ):
                 return table
         table = torch.empty(len(models), len(index), dtype=torch.float64, device=self._device)
         for rows, part, losses in self._sample_losses(models, samples, index):

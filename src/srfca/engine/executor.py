@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from srfca.engine.augment import Augmentation, none
 from srfca.engine.backends.autograd import Network, counters_restored, matmul_precision
 from srfca.engine.backends.dense import DenseNetwork
 from srfca.engine.optimizer import OptimizerState
-from srfca.engine.step import Block, BlockBuffers, Trainable
+from srfca.engine.step import Block, BlockBuffers, Phases, Trainable
 from srfca.federation.local_training import LocalTraining
 from srfca.registry import is_installed
 from srfca.threads import run_in_threads
@@ -74,37 +75,35 @@ class Worker:
         self,
         block: Block,
         local: LocalTraining,
-        trainable: Trainable,
+        phases: Phases,
         report: progress.Callback,
+        with_numba: bool = False,
     ) -> OptimizerState | None:
         """Train the clients of a block through all of their steps."""
-        buffers = self.buffers(block, local, trainable, graph=False)
+        state = None
+        if with_numba:
+            trainer = self._numba_trainer()
+            for trainable, span in phases:
+                state = trainer.train(block.phase(span), local, trainable, report)
+            return state
         with counters_restored(self._network.module):
-            buffers.begin(block)
-            for _ in range(len(block.plan.rates)):
-                buffers.step()
-                report(len(block.rows))
-        return buffers.finish(block)
+            for trainable, span in phases:
+                part = block.phase(span)
+                buffers = self.buffers(part, local, trainable, graph=False)
+                buffers.begin(part)
+                for _ in span:
+                    buffers.step()
+                    report(len(block.rows))
+                state = buffers.finish(part)
+        return state
 
-    def train_with_numba(
-        self,
-        block: Block,
-        local: LocalTraining,
-        trainable: Trainable,
-        report: progress.Callback,
-    ) -> OptimizerState | None:
-        """Train a dense network on a CPU with compiled steps."""
+    def _numba_trainer(self) -> NumbaTrainer:
         if self._numba is None:
             from srfca.engine.backends.numba_dense import NumbaTrainer
 
             assert isinstance(self._network, DenseNetwork)
             self._numba = NumbaTrainer(self._network, self._samples)
-        return self._numba.train(block, local, trainable, report)
-
-
-_Train = Callable[
-    [Worker, Block, LocalTraining, Trainable, progress.Callback], OptimizerState | None
-]
+        return self._numba
 
 
 class Executor:
@@ -156,27 +155,45 @@ class Executor:
         self._workers = []
 
     def train(
-        self, blocks: Sequence[Block], local: LocalTraining, trainable: Trainable = None
+        self, blocks: Sequence[Block], local: LocalTraining, phases: Phases
     ) -> list[OptimizerState | None]:
         """Train the clients of all blocks; return the optimizer states if they are kept."""
         while len(self._workers) < min(self.num_workers, len(blocks)):
             self._workers.append(Worker(self._network, self._samples, self._augment))
-        if self.uses_numba and self._fills_threads(blocks) and self._import_numba():
+        with_numba = self.uses_numba and self._fills_threads(blocks) and self._import_numba()
+        states: list[OptimizerState | None] = [None] * len(blocks)
+        report = _synchronized(progress.callback())
+
+        def work(worker: int, number: int) -> None:
+            states[number] = self._workers[worker].train(
+                blocks[number], local, phases, report, with_numba
+            )
+
+        with self._arithmetic(with_numba):
+            if self._device.type == "cuda":
+                return self._over_streams(blocks, local, phases)
+            num_workers = min(self.num_workers, len(blocks))
+            if num_workers == 1 and not with_numba:  # torch splits operations among all threads
+                for number in range(len(blocks)):
+                    work(0, number)
+            else:
+                run_in_threads(work, range(len(blocks)), num_workers)
+        return states
+
+    @contextmanager
+    def _arithmetic(self, with_numba: bool) -> Iterator[None]:
+        """Set the precision of products, or one thread for BLAS, and isolate random numbers."""
+        if with_numba:
             from srfca.engine.backends.numba_dense import single_threaded_blas
 
             with single_threaded_blas:
-                return self._over_threads(Worker.train_with_numba, blocks, local, trainable)
-        with (
-            matmul_precision(self._network.precision),
-            torch.random.fork_rng(enabled=self._draws),
-        ):
-            if self._device.type == "cuda":
-                return self._over_streams(blocks, local, trainable)
-            if min(self.num_workers, len(blocks)) == 1:
-                report = progress.callback()
-                worker = self._workers[0]
-                return [worker.train(block, local, trainable, report) for block in blocks]
-            return self._over_threads(Worker.train, blocks, local, trainable)
+                yield
+        else:
+            with (
+                matmul_precision(self._network.precision),
+                torch.random.fork_rng(enabled=self._draws),
+            ):
+                yield
 
     def _fills_threads(self, blocks: Sequence[Block]) -> bool:
         """Tell whether one thread per block is enough; torch splits one large product among all."""
@@ -193,70 +210,81 @@ class Executor:
             warnings.warn(f"training without numba, which fails to import: {error}", stacklevel=2)
         return self.uses_numba
 
-    def _over_threads(
-        self, train: _Train, blocks: Sequence[Block], local: LocalTraining, trainable: Trainable
-    ) -> list[OptimizerState | None]:
-        states: list[OptimizerState | None] = [None] * len(blocks)
-        lock, report = threading.Lock(), progress.callback()
-
-        def locked_report(steps: int) -> None:
-            with lock:
-                report(steps)
-
-        def work(worker: int, number: int) -> None:
-            states[number] = train(
-                self._workers[worker], blocks[number], local, trainable, locked_report
-            )
-
-        run_in_threads(work, range(len(blocks)), min(self.num_workers, len(blocks)))
-        return states
-
     @torch.no_grad()
     def _over_streams(
-        self, blocks: Sequence[Block], local: LocalTraining, trainable: Trainable
+        self, blocks: Sequence[Block], local: LocalTraining, phases: Phases
     ) -> list[OptimizerState | None]:
         """Train one block per stream at a time, step by step, so that no stream's queue blocks."""
         report = progress.callback()
-        if self.uses_graphs and not self._can_capture(blocks[0], local, trainable):
+        if self.uses_graphs and not self._can_capture(blocks[0], local, phases):
             self.uses_graphs = False
         if not self.uses_graphs:
             worker = self._workers[0]
-            return [worker.train(block, local, trainable, report) for block in blocks]
+            return [worker.train(block, local, phases, report) for block in blocks]
         states: list[OptimizerState | None] = []
         current = torch.cuda.current_stream(self._device)
         with counters_restored(self._network.module):
             for first in range(0, len(blocks), len(self._workers)):
                 wave = blocks[first : first + len(self._workers)]
-                streams, buffers = [], []
-                for worker, block in zip(self._workers, wave, strict=False):
-                    assert worker.stream is not None
-                    worker.stream.wait_stream(current)
-                    streams.append(torch.cuda.stream(worker.stream))
-                    with streams[-1]:
-                        buffers.append(worker.buffers(block, local, trainable, graph=True))
-                        buffers[-1].begin(block)
-                for _ in range(len(wave[0].plan.rates)):
-                    for stream, buffer in zip(streams, buffers, strict=True):
-                        with stream:
-                            buffer.step()
-                    report(sum(len(block.rows) for block in wave))
-                for stream, buffer, block in zip(streams, buffers, wave, strict=True):
-                    with stream:
-                        states.append(buffer.finish(block))
+                final: list[OptimizerState | None] = []
+                for trainable, span in phases:
+                    parts = [block.phase(span) for block in wave]
+                    final = self._train_wave(parts, local, trainable, report)
+                states += final
             for worker in self._workers:
                 assert worker.stream is not None
                 current.wait_stream(worker.stream)
         return states
 
-    def _can_capture(self, block: Block, local: LocalTraining, trainable: Trainable) -> bool:
+    def _train_wave(
+        self,
+        wave: Sequence[Block],
+        local: LocalTraining,
+        trainable: Trainable,
+        report: progress.Callback,
+    ) -> list[OptimizerState | None]:
+        """Train at most one block per stream."""
+        current = torch.cuda.current_stream(self._device)
+        streams, buffers = [], []
+        for worker, block in zip(self._workers, wave, strict=False):
+            assert worker.stream is not None
+            worker.stream.wait_stream(current)
+            streams.append(torch.cuda.stream(worker.stream))
+            with streams[-1]:
+                buffers.append(worker.buffers(block, local, trainable, graph=True))
+                buffers[-1].begin(block)
+        for _ in range(len(wave[0].plan.rates)):
+            for stream, buffer in zip(streams, buffers, strict=True):
+                with stream:
+                    buffer.step()
+            report(sum(len(block.rows) for block in wave))
+        states = []
+        for stream, buffer, block in zip(streams, buffers, wave, strict=True):
+            with stream:
+                states.append(buffer.finish(block))
+        return states
+
+    def _can_capture(self, block: Block, local: LocalTraining, phases: Phases) -> bool:
         """Tell whether a step can be captured: nothing in it may synchronize with the GPU."""
         worker = self._workers[0]
         try:
             with torch.cuda.stream(worker.stream):
-                worker.buffers(block, local, trainable, graph=True)
+                for trainable, span in phases:
+                    worker.buffers(block.phase(span), local, trainable, graph=True)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             torch.cuda.synchronize(self._device)
             return False
         return True
+
+
+def _synchronized(report: progress.Callback) -> progress.Callback:
+    """Return a callback that only one thread at a time calls."""
+    lock = threading.Lock()
+
+    def locked(steps: int) -> None:
+        with lock:
+            report(steps)
+
+    return locked

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional
 
 from srfca.errors import InputError, unknown
 
+LossName = Literal["auto", "cross_entropy", "squared_error"]
+"""A loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From outputs ``[n, ...]`` and targets ``[n, ...]`` to the loss of each sample: ``[n]``."""
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross entropy of logits ``[n, classes, ...]`` and classes ``[n, ...]``: ``[n]``."""
+    """Return the cross entropy ``[n]`` of logits ``[n, classes, ...]`` and classes ``[n, ...]``."""
     losses = functional.cross_entropy(outputs, targets, reduction="none")
     return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
@@ -57,7 +60,7 @@ def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 
-def loss_named(loss: str | Loss, targets: Tensor) -> Loss:
+def loss_named(loss: LossName | Loss, targets: Tensor) -> Loss:
     """Return a loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
     if not isinstance(loss, str):
         return loss

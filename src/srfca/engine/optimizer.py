@@ -40,7 +40,7 @@ class OptimizerState:
 
 
 class Optimizer:
-    """Steps along the gradients in ``.grad`` of stacked parameters ``[c, ...]``, without autograd."""
+    """Steps along the gradients in ``.grad`` of stacked parameters ``[c, ...]``."""
 
     def __init__(self, parameters: list[Tensor], local: LocalTraining) -> None:
         self._local = local

@@ -34,6 +34,8 @@ class PersonalStore:
             self.values[training] = {}
         stored = self.values.setdefault(training, {})
         default = request.personal.take(initial_model.unsqueeze(0))[0]
+        if not len(request.clients):
+            return starts
         values = [stored.get(client_ids[client], default) for client in request.clients]
         return request.personal.put(starts, torch.stack(values).to(starts))
 
@@ -54,7 +56,7 @@ class PersonalStore:
         for client in clients:
             if client_ids[client] not in stored:
                 raise InputError(
-                    f"client {client_ids[client]!r} has no coordinates of its own from the training "
-                    f"{personal.purpose!r} with seed {personal.seed}"
+                    f"client {client_ids[client]!r} has no personal coordinates of the training "
+                    f"{personal.purpose!r} with seed {personal.seed}: it has not taken part yet"
                 )
         return torch.stack([stored[client_ids[client]] for client in clients])

@@ -102,8 +102,8 @@ class Sampler:
 class StepBatch(NamedTuple):
     """The batches of c clients in one step."""
 
-    index: Tensor
-    """``[c b]`` positions of samples."""
+    positions: Tensor
+    """``[c b]`` of the samples."""
     y: Tensor
     """``[c, b, ...]``"""
     weights: Tensor

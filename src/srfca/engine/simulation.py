@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from srfca.data.client_data import ClientData, Samples, hold_out
-from srfca.engine.augment import Augmentation, augmentation_named
+from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
 from srfca.engine.autograd_training import train_by_autograd
-from srfca.engine.backends.autograd import matmul_precision, precision_named
+from srfca.engine.backends.autograd import Precision, matmul_precision, precision_named
 from srfca.engine.backends.select import select_network
 from srfca.engine.evaluation import Evaluation, all_samples, subsampled
-from srfca.engine.loss import Loss, loss_named
+from srfca.engine.loss import Loss, LossName, loss_named
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import Descent
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients, ClientScores, Replies
 from srfca.federation.replies import T as Value
@@ -36,8 +37,6 @@ from srfca.federation.requests import (
 )
 from srfca.models.rows import frozen_digest, make_module, set_training
 from srfca.random import Key, client_words, streams
-
-_T = TypeVar("_T")
 
 
 class Simulation:
@@ -83,10 +82,10 @@ class Simulation:
         data: ClientData,
         model: nn.Module | Callable[[], nn.Module],
         *,
-        loss: str | Loss = "auto",
-        augment: str | Augmentation = "none",
+        loss: LossName | Loss = "auto",
+        augment: AugmentationName | Augmentation = "none",
         device: str | torch.device = "auto",
-        precision: str = "auto",
+        precision: Precision = "auto",
         compile: bool = False,
         block_size: int | None = None,
         validation: float = 0.1,
@@ -101,9 +100,9 @@ class Simulation:
         self._model = model
         module = make_module(model, seed=0).to(self.device)
         self._loss = loss_named(loss, data.train.y)
-        kept, held_out = hold_out(data, validation, seed)
+        train_part, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
-            "train": kept,
+            "train": train_part,
             "validation": held_out if validation > 0 else None,
             "test": data.test,
         }
@@ -111,7 +110,8 @@ class Simulation:
             not compile or self.device.type == "cuda", f"compile is for a GPU, not {self.device}"
         )
         resolved = precision_named(precision, self.device)
-        self._network = select_network(module, self._loss, kept.x, kept.y, resolved, compile)
+        x, y = train_part.x, train_part.y
+        self._network = select_network(module, self._loss, x, y, resolved, compile)
         self._layout = self._network.layout
         require(bool(self._layout.parameters), "the model has no parameters to train")
         self._samples = {
@@ -186,7 +186,7 @@ class Simulation:
         return self._split(split).sizes
 
     def fingerprint(self) -> str:
-        """Return a digest of the data, of its split, augmentation and loss, and of frozen layers."""
+        """Return a digest of data, validation split, augmentation, loss and frozen layers."""
         names = [getattr(part, "__qualname__", repr(part)) for part in (self._loss, self._augment)]
         frozen = frozen_digest(self._network.module)
         parts = [self.data.fingerprint(), str(self._validation), str(self._seed), *names]
@@ -204,7 +204,8 @@ class Simulation:
         """Answer a request for its clients.
 
         Raises:
-            InputError: If a client does not exist, or the models do not have P coordinates.
+            InputError: If a client does not exist, the models do not have P coordinates, or the
+                clients do not hold the split that is asked for.
         """
         answer = self._answers.get(type(request))
         require(answer is not None, f"a simulation does not answer {request.name!r}")
@@ -214,19 +215,33 @@ class Simulation:
             f"clients are numbered 0 to {count - 1}",
         )
         assert answer is not None
-        return Replies(request.clients, cast(Value, self._retrying(lambda: answer(request))))
+        while True:
+            try:
+                return Replies(request.clients, cast(Value, answer(request)))
+            except torch.OutOfMemoryError:  # of a GPU: try again with smaller blocks
+                self._trainer.shrink()
+                if not self._evaluation.shrink():
+                    raise
+            torch.cuda.empty_cache()
 
     def _train(self, request: Train) -> Tensor:
-        clients = request.clients
-        starts = self._check(request.starts, clients)
+        starts = self._check(request.starts, request.clients)
+        require(
+            request.steps > 0,
+            f"round {request.key.round} is past the end: the training has {request.local.rounds} "
+            "rounds, counted from 0",
+        )
         if request.personal is not None:
+            self._check_coordinates(request.personal, "personal coordinates")
             w0 = self.initial_model(request.key.seed)
             starts = self.personal.fill(request, starts, w0, self.data.client_ids)
         if isinstance(request.algorithm, Descent):
             rows = self._trainer.train(self._descent(request, request.algorithm, starts))
         else:
             train = self._samples["train"]
-            rows = train_by_autograd(self._network, train, self._words, request, starts)
+            rows = train_by_autograd(
+                self._network, train, self._augment, self._words, request, starts
+            )
         if request.personal is None:
             return rows
         self.personal.keep(request, rows, self.data.client_ids)
@@ -244,6 +259,8 @@ class Simulation:
             not (algorithm.phases and local.keep_state),
             "keep_state and phases do not go together: the optimizer starts anew in each phase",
         )
+        for phase in algorithm.phases:
+            self._check_coordinates(phase.coordinates, "the coordinates of a phase")
         anchors = starts if algorithm.anchors is None else algorithm.anchors
         corrections = algorithm.corrections
         return TrainingTask(
@@ -268,10 +285,12 @@ class Simulation:
             "the model draws random numbers (dropout), so its gradients differ from call to call: "
             "aggregate models instead",
         )
-        models = self._check(request.models, request.clients)
+        models = self._check(request.models, request.clients).to(self.device)
         clients, samples = self._indices(request.clients), self._samples["train"]
         set_training(self._network.module)
         rows = torch.zeros_like(models)
+        if not len(clients):
+            return rows
         mixes = self.traits.mixes_samples
         limit = self._trainer.block_limit(len(clients), int(self.sizes[clients].max()))
         for block in self.sizes[clients].argsort(stable=True).split(1 if mixes else limit):
@@ -281,7 +300,7 @@ class Simulation:
             gradients = self._network.gradients(state)
             total = {name: torch.zeros_like(t) for name, t in state.items()}
             share = self.sizes[clients[block]].to(models.dtype).reciprocal().unsqueeze(-1)
-            for x, y, inside in self._evaluation.padded(samples, clients[block], whole=mixes):
+            for x, y, inside in self._evaluation.padded(samples, clients[block], in_one_pass=mixes):
                 with matmul_precision(self._network.precision):
                     gradients.compute(x, y, inside * share)
                 for name in self._layout.parameters:
@@ -293,6 +312,7 @@ class Simulation:
 
     @torch.no_grad()
     def _losses(self, request: Losses) -> Tensor:
+        self._check_width(request.models)
         clients, samples = self._indices(request.clients), self._split(request.split)
         subsample = request.subsample
         if subsample is None:
@@ -305,6 +325,7 @@ class Simulation:
 
     @torch.no_grad()
     def _shares(self, request: Shares) -> Tensor:
+        self._check_width(request.models)
         clients, samples = self._indices(request.clients), self._samples["train"]
         return self._evaluation.shares(
             request.models, samples, clients, *all_samples(samples, clients)
@@ -314,6 +335,7 @@ class Simulation:
     def _scores(self, request: Scores) -> ClientScores:
         samples, clients = self._split(request.split), self._indices(request.clients)
         if isinstance(request.models, Mixture):
+            self._check_width(request.models)
             return self._evaluation.mixture_scores(request.models, samples, clients)
         models = self._check(request.models, request.clients)
         if request.personal is not None:
@@ -329,7 +351,10 @@ class Simulation:
             samples.x.is_floating_point(),
             "subspaces need floating-point inputs, but these are integers, like text",
         )
-        features, fewest = samples.x[0].numel(), int(samples.sizes[clients].argmin())
+        features = samples.x[0].numel()
+        if not len(clients):
+            return torch.empty(0, features, rank, dtype=self._layout.dtype, device=self.device)
+        fewest = int(samples.sizes[clients].argmin())
         count, name = int(samples.sizes[clients][fewest]), self.client_ids[int(clients[fewest])]
         require(
             1 <= rank <= min(features, count),
@@ -341,17 +366,6 @@ class Simulation:
 
     def _collect(self, request: Collect) -> Tensor:
         return self.personal.get(request.personal, request.clients, self.data.client_ids)
-
-    def _retrying(self, answer: Callable[[], _T]) -> _T:
-        """Retry with smaller blocks as long as the GPU runs out of memory."""
-        while True:
-            try:
-                return answer()
-            except torch.OutOfMemoryError:
-                self._trainer.shrink()
-                if not self._evaluation.shrink():
-                    raise
-            torch.cuda.empty_cache()
 
     def _split(self, split: Split) -> Samples:
         if split not in self._samples:
@@ -366,6 +380,19 @@ class Simulation:
             f"{len(clients)} clients need rows of shape {expected}, not {tuple(rows.shape)}",
         )
         return rows
+
+    def _check_width(self, models: Tensor | Mixture) -> None:
+        rows = models.models if isinstance(models, Mixture) else models
+        length = self._layout.length
+        require(
+            rows.ndim == 2 and rows.shape[1] == length,
+            f"models must have the shape (k, {length}), not {tuple(rows.shape)}",
+        )
+
+    def _check_coordinates(self, coordinates: Coordinates, name: str) -> None:
+        length = self._layout.length
+        last = max((stop for _, stop in coordinates.ranges), default=0)
+        require(last <= length, f"{name} end at {last}, but rows have {length} coordinates")
 
     def _indices(self, clients: Clients) -> Tensor:
         return torch.as_tensor(clients).to(self.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,6 +20,8 @@ from srfca.models.rows import set_training
 
 Trainable = frozenset[str] | None
 """Names of the parameters that train; None is all of them."""
+Phases = Sequence[tuple[Trainable, range]]
+"""What trains in which steps of a round."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,16 @@ class Block:
     rows: Tensor
     seed: int | None
 
-    def phase(self, span: range, first: bool) -> Block:
-        """Return the block for some consecutive steps; after the first, it starts from its rows."""
-        starts = self.starts if first else self.rows
-        return replace(self, starts=starts, plan=self.plan.steps(span))
+    def phase(self, span: range) -> Block:
+        """Return the block for consecutive steps; a later phase continues where the last ended."""
+        plan = self.plan.steps(span)
+        if span.start == 0:
+            return replace(self, plan=plan)
+        return replace(self, plan=plan, starts=self.rows, seed=None)
 
 
 class BlockBuffers:
-    """The buffers of c clients that train together, and one step of theirs."""
+    """The buffers of c clients that train together, and one of their steps."""
 
     def __init__(
         self,

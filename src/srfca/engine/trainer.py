@@ -113,12 +113,14 @@ class Trainer:
             [client for client, _ in task.entries], dtype=torch.int64, device=self._device
         )
         local, key = task.local, task.key
-        states = self._states_of((key.seed, key.purpose), first=key.round == 0)
+        states = self._states_of((key.seed, key.purpose), key.round == 0, local.keep_state)
         sizes = self._sizes[clients]
         batch_sizes = sizes if local.batch_size is None else sizes.clamp(max=local.batch_size)
         rows = self._empty(task.starts)
         updated: dict[Entry, OptimizerState] = {}
         steps = len(local.span(key.round))
+        layout = self._network.layout
+        phases = [(trainable_parameters(layout, names), span) for names, span in task.spans]
         for positions in self._chunks(task.entries, states, batch_sizes, steps):
             plan = self._sampler.plan(clients[positions], batch_sizes[positions], local, key)
             if task.weigh is not None:
@@ -127,7 +129,11 @@ class Trainer:
             chunk = task.select(index, positions.tolist())
             contiguous = isinstance(index, slice)
             out = rows[index] if contiguous else rows.new_empty(len(positions), rows.shape[1])
-            updated |= self._train_chunk(chunk, batch_sizes[positions].tolist(), plan, out, states)
+            parts = self._block_slices(len(positions), int(batch_sizes[positions].max()))
+            sizes_of_chunk = batch_sizes[positions].tolist()
+            blocks = [self._block(chunk, part, sizes_of_chunk, plan, out, states) for part in parts]
+            final = self._executor.train(blocks, local, phases)
+            updated |= _by_entry([chunk.entries[part] for part in parts], final)
             if not contiguous:
                 rows[index] = out
         states.update(updated)
@@ -179,30 +185,6 @@ class Trainer:
             widest = int(batch_sizes[positions].max())
             yield from positions.split(max(1, _PLANNED // (steps * widest)))
 
-    def _train_chunk(
-        self,
-        chunk: TrainingTask,
-        batch_sizes: list[int],
-        plan: BatchPlan,
-        rows: Tensor,
-        states: Mapping[Entry, OptimizerState],
-    ) -> dict[Entry, OptimizerState]:
-        """Train entries into ``rows`` ``[c, P]``, block by block; return their optimizer states."""
-        parts = self._block_slices(len(chunk.entries), max(batch_sizes))
-        blocks = [self._block(chunk, part, batch_sizes, plan, rows, states) for part in parts]
-        final: list[OptimizerState | None] = []
-        for number, (coordinates, span) in enumerate(chunk.spans):
-            phase = [block.phase(span, first=number == 0) for block in blocks]
-            trainable = trainable_parameters(self._network.layout, coordinates)
-            final = self._executor.train(phase, chunk.local, trainable)
-        updated: dict[Entry, OptimizerState] = {}
-        for part, state in zip(parts, final, strict=True):
-            if state is not None:
-                for position, entry in enumerate(chunk.entries[part]):
-                    moments = {name: m[position] for name, m in state.moments.items()}
-                    updated[entry] = OptimizerState(state.steps, moments)
-        return updated
-
     def _block(
         self,
         chunk: TrainingTask,
@@ -215,8 +197,8 @@ class Trainer:
         entries = chunk.entries[part]
         seed = None
         if self._traits.random:
-            own = streams(chunk.key, self._words[[client for client, _ in entries]])
-            seed = int(own[0])
+            draws = streams(chunk.key, self._words[[client for client, _ in entries]])
+            seed = int(draws[0])
         before = [states[entry] for entry in entries if entry in states]
         return Block(
             starts=chunk.starts[part],
@@ -244,9 +226,13 @@ class Trainer:
         ends = [count * block // blocks for block in range(blocks + 1)]
         return [slice(*pair) for pair in pairwise(ends)]
 
-    def _states_of(self, training: tuple[int, str], first: bool) -> dict[Entry, OptimizerState]:
+    def _states_of(
+        self, training: tuple[int, str], first: bool, keep: bool
+    ) -> dict[Entry, OptimizerState]:
         """Return the optimizer states of a training; those of the last two trainings are kept."""
         states = self.optimizer_states.pop(training, {})
+        if not keep:
+            return {}
         self.optimizer_states[training] = {} if first else states
         for oldest in list(self.optimizer_states)[:-2]:
             del self.optimizer_states[oldest]
@@ -286,3 +272,15 @@ def _stack(states: list[OptimizerState]) -> OptimizerState | None:
         states[0].steps,
         {name: torch.stack([state.moments[name] for state in states]) for name in names},
     )
+
+
+def _by_entry(
+    blocks: list[list[Entry]], states: list[OptimizerState | None]
+) -> dict[Entry, OptimizerState]:
+    """Return the state of each entry, given the stacked states of its block if they are kept."""
+    return {
+        entry: OptimizerState(state.steps, {name: m[row] for name, m in state.moments.items()})
+        for entries, state in zip(blocks, states, strict=True)
+        if state is not None
+        for row, entry in enumerate(entries)
+    }

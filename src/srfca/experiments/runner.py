@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -71,12 +71,11 @@ def make_federation(
     Raises:
         InputError: If the data are missing, or data and model do not fit together.
     """
-    dataset = experiment.component("data")
-    parameters = signature(dataset).parameters
-    require("seed" in parameters, f"data set {dataset.__name__} must have a parameter 'seed'")
+    parameters = signature(experiment.component("data")).parameters
+    require("seed" in parameters, "the function of a data set must have a parameter 'seed'")
     location = {"folder": folder} if "folder" in parameters else {}
-    data = dataset(**experiment.arguments("data"), **location, seed=seed)
-    model = experiment.component("model")(**experiment.arguments("model"))
+    data = _make(experiment, "data", **location, seed=seed)
+    model = _make(experiment, "model")
     arguments = experiment.arguments("federation") | {"device": device, "seed": seed}
     steps = arguments.pop("warm_start", 0)
     lr = arguments.pop("warm_lr", None)
@@ -151,6 +150,26 @@ def run_method(
         if checked is not None:
             _check_finite(checked, method.name, federation, split)
     return ScoredRun(experiment.name, key, result, federation, scores, fine_tuned, split, seconds)
+
+
+def _make(experiment: Experiment, section: str, **arguments: Any) -> Any:
+    """Call what a section configures.
+
+    Raises:
+        InputError: If the section lacks a parameter that has no default.
+    """
+    component = experiment.component(section)
+    arguments = experiment.arguments(section) | arguments
+    variadic = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
+    missing = [
+        name
+        for name, parameter in signature(component).parameters.items()
+        if parameter.default is Parameter.empty
+        and parameter.kind not in variadic
+        and name not in arguments
+    ]
+    require(not missing, f"section [{section}] of the experiment must set {', '.join(missing)}")
+    return component(**arguments)
 
 
 def _check_finite(scores: ClientScores, name: str, federation: Simulation, split: Split) -> None:

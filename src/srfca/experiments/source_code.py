@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 
 def package_files(module: str) -> set[Path]:
-    """Return the files of all imported modules that share a module's top-level package."""
-    package = module.partition(".")[0]
-    modules = [
-        imported
-        for imported in list(sys.modules.values())
-        if getattr(imported, "__name__", "").partition(".")[0] == package
-    ]
-    paths = {Path(file) for found in modules if (file := getattr(found, "__file__", None))}
-    return {path for path in paths if path.is_file()}
+    """Return all Python files of an imported module's top-level package, or the module's file."""
+    package = sys.modules[module.partition(".")[0]]
+    folders = getattr(package, "__path__", None)
+    if folders is not None:
+        return {path for folder in folders for path in Path(folder).rglob("*.py")}
+    file = getattr(package, "__file__", None)
+    return set() if file is None else {Path(file)}
 
 
 def code_digest(component: Any) -> str:
     """Return a digest of the code of a class or function; empty for what srfca itself defines."""
-    module = getattr(component, "__module__", None) or ""
-    if module.partition(".")[0] in ("srfca", ""):
-        return ""
-    return files_digest(package_files(module))
+    package = (getattr(component, "__module__", None) or "").partition(".")[0]
+    return "" if package in ("srfca", "") else _package_digest(package)
 
 
 def files_digest(paths: Iterable[Path]) -> str:
@@ -35,3 +32,9 @@ def files_digest(paths: Iterable[Path]) -> str:
     for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@cache
+def _package_digest(package: str) -> str:
+    """Return the digest of a package; what this process has imported does not change any more."""
+    return files_digest(package_files(package))

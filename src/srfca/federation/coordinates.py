@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from srfca.errors import require
+from srfca.errors import require, unknown
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,14 @@ class Coordinates:
         Args:
             layers: Where each layer lies in a row: ``federation.layers``.
             names: The layers to take.
+
+        Raises:
+            InputError: If there is no such layer.
         """
+        names = list(names)
+        for name in names:
+            if name not in layers:
+                raise unknown("layer", name, layers)
         chosen = [layers[name] for name in names]
         return cls(tuple(sorted((layer.start, layer.stop) for layer in chosen)))
 

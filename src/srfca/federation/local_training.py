@@ -34,8 +34,8 @@ class LocalTraining:
         lr: The learning rate.
         momentum: Momentum of SGD.
         weight_decay: L2 penalty, added to the gradient.
-        schedule: Learning-rate schedule: ``constant``, ``linear`` or ``cosine`` to zero, or ``step``
-            (a tenth after 1/2 of the steps, and again after 3/4).
+        schedule: Learning-rate schedule: ``constant``, ``linear`` or ``cosine`` to zero, or
+            ``step`` (a tenth after 1/2 of the steps, and again after 3/4).
         mu: Weight of the proximal term ``mu/2 |w - anchor|^2``; the anchor is the model that the
             client starts from (FedProx), unless the method sends another one.
         clip: Largest norm of a step's gradient, or None.

@@ -40,7 +40,7 @@ class Federation(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Return a digest of what the clients hold, as far as it is known here."""
+        """Return a digest of what the clients hold, empty if that is not known here."""
         ...
 
     def initial_model(self, seed: int) -> Tensor:

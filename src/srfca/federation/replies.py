@@ -78,8 +78,8 @@ T = TypeVar("T", Tensor, ClientScores)
 class Replies(Generic[T]):
     """The replies to one request.
 
-    The first dimension of ``values`` is that of ``clients``: those that replied, in the order of the
-    request. (A ``Round`` is the exception: its value is one model for each cluster.)
+    The first dimension of ``values`` is that of ``clients``: those that replied, in the order of
+    the request. (A ``Round`` is the exception: its value is one model for each cluster.)
 
     Args:
         requested: The clients that were asked, ``[c]``; one may be asked for several entries.
@@ -129,24 +129,20 @@ class Replies(Generic[T]):
             assert not isinstance(default, Tensor)
             return _spread_scores(self.values, answered, default)
         assert isinstance(default, Tensor)
-        whole = default.to(self.values).clone()
-        whole[answered.to(whole.device)] = self.values
-        return whole
+        filled = default.to(self.values).clone()
+        filled[answered.to(filled.device)] = self.values
+        return filled
 
     def without(self, clients: Iterable[int], reason: str) -> Replies[T]:
-        """Return the same replies without those of some clients."""
-        lost = {int(client): reason for client in clients if int(client) not in self.missing}
+        """Return the same replies without those of some clients; others are ignored."""
+        replied = set(self.clients.tolist())
+        lost = {int(client): reason for client in clients if int(client) in replied}
         if not lost:
             return self
         keep = torch.as_tensor(~np.isin(self.clients, list(lost)))
         if isinstance(self.values, Tensor):
             keep = keep.to(self.values.device)
         return replace(self, values=self.values[keep], missing={**self.missing, **lost})
-
-
-def none_missing(clients: Clients, values: T) -> Replies[T]:
-    """Return the replies of a federation in which every client replies."""
-    return Replies(clients, values)
 
 
 def as_clients(clients: Iterable[int]) -> Clients:
@@ -160,9 +156,9 @@ def as_clients(clients: Iterable[int]) -> Clients:
 
 def _spread_scores(scores: ClientScores, answered: Tensor, default: float) -> ClientScores:
     def spread(values: Tensor, fill: float) -> Tensor:
-        whole = values.new_full((len(answered),), fill)
-        whole[answered] = values
-        return whole
+        filled = values.new_full((len(answered),), fill)
+        filled[answered] = values
+        return filled
 
     accuracy = None if scores.accuracy is None else spread(scores.accuracy, default)
     return ClientScores(spread(scores.loss, default), accuracy, spread(scores.num_samples, 0))

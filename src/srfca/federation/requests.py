@@ -6,9 +6,8 @@ the number of entries of a request, P the length of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Self
+from typing import Generic, Literal, Self
 
 import numpy as np
 import torch
@@ -159,8 +158,8 @@ class Losses(Request[Tensor]):
 class Shares(Request[Tensor]):
     """Compute the share of each client's training samples that each model accounts for.
 
-    With models ``[k, P]``: the samples on which a model has the least loss, the first on a tie. With
-    a mixture: the mean of the model's posterior over the samples. The reply is ``[c, k]``.
+    With models ``[k, P]``: the samples on which a model has the smallest loss, the first on a tie.
+    With a mixture: the mean of the model's posterior over the samples. The reply is ``[c, k]``.
 
     Args:
         clients: ``[c]``
@@ -232,9 +231,10 @@ class Collect(Request[Tensor]):
 class Round(Request[Tensor]):
     """One round: clients train from the model of their cluster, and their rows are aggregated.
 
-    The reply is ``[k, P]``: one model for each cluster; a cluster without replies keeps its model. By
-    default it is ``Train`` followed by the aggregation (``srfca.federation.rounds``). A federation
-    with ``answers_rounds`` may do better: reduce where the clients are, or aggregate securely.
+    The reply is ``[k, P]``: one model for each cluster; a cluster without replies keeps its model.
+    By default it is ``Train`` followed by the aggregation (``srfca.federation.rounds``). A
+    federation with ``answers_rounds`` may do better: reduce where the clients are, or aggregate
+    securely.
 
     Args:
         clients: ``[c]`` the participants.
@@ -243,8 +243,8 @@ class Round(Request[Tensor]):
         local: How the clients train.
         key: The training (seed and purpose) and its round.
         aggregation: How a cluster's rows become one row.
-        server_lr: If given, clients send gradients instead of trained models, and the server takes a
-            step at this learning rate, times the schedule of ``local``.
+        server_lr: If given, clients send gradients instead of trained models, and the server takes
+            a step at this learning rate, times the schedule of ``local``.
         shared: Coordinates that are aggregated over all participants, for all clusters.
     """
 
@@ -271,11 +271,3 @@ class Round(Request[Tensor]):
 
 def _at(index: NDArray[np.int64], rows: Tensor) -> Tensor:
     return torch.as_tensor(index, device=rows.device)
-
-
-AnyRequest = Request[Any]
-
-
-def every_client(client_ids: Iterable[str]) -> Clients:
-    """Return the positions of all clients."""
-    return np.arange(len(list(client_ids)), dtype=np.int64)

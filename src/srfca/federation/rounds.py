@@ -25,6 +25,7 @@ def ask(federation: Federation, request: Request[T]) -> Replies[T]:
 
 def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tensor]:
     """Answer a round by ``Train`` (or ``Gradients``) requests to the same federation."""
+    requested = request.clients
     order = np.argsort(request.labels, kind="stable")  # makes each cluster's rows contiguous
     request = request.select(order)
     models, labels = request.models, request.labels
@@ -33,7 +34,7 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
     else:
         starts = models[torch.as_tensor(labels, device=models.device)]
     replies = _exchange(federation, request, starts)
-    labels = labels[replies.answered]
+    labels, models = labels[replies.answered], models.to(replies.values.device)
     sizes = federation.sizes
     aggregated = aggregate_clusters(
         replies.values, replies.clients, labels, models, sizes, request.aggregation
@@ -44,7 +45,7 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
         )
         mask = request.shared.mask(models.shape[1], models.device)
         aggregated = torch.where(mask, common, aggregated)
-    return replace(replies, values=aggregated)
+    return replace(replies, requested=requested, values=aggregated)
 
 
 def _exchange(federation: Federation, request: Round, starts: Tensor) -> Replies[Tensor]:
@@ -60,7 +61,8 @@ def _exchange(federation: Federation, request: Round, starts: Tensor) -> Replies
     progress.report(len(request.clients))
     if replies.missing:
         starts = starts[torch.as_tensor(replies.answered, device=starts.device)]
-    return replace(replies, values=starts - rate * replies.values)
+    values = starts.to(replies.values.device) - rate * replies.values
+    return replace(replies, values=values)
 
 
 def aggregate_clusters(

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from srfca import progress
 from srfca.data.client_data import ClientData
-from srfca.engine.augment import Augmentation
-from srfca.engine.loss import Loss
+from srfca.engine.augment import Augmentation, AugmentationName
+from srfca.engine.loss import Loss, LossName
 from srfca.engine.simulation import Simulation
 from srfca.errors import require
 from srfca.flower.client_state import StoredRows
@@ -38,8 +38,8 @@ def client_app(
     model: nn.Module | Callable[[], nn.Module],
     data: Callable[[Context], ClientData],
     receive: Receive | None = None,
-    loss: str | Loss = "auto",
-    augment: str | Augmentation = "none",
+    loss: LossName | Loss = "auto",
+    augment: AugmentationName | Augmentation = "none",
     validation: float = 0.1,
     device: str = "auto",
 ) -> ClientApp:

@@ -233,7 +233,7 @@ class Evaluator:
 
 
 def _subsample_values(subsample: Subsample | None) -> dict[str, Value]:
-    """Return a subsample as it is sent; empty for all samples."""
+    """Return a subsample as values of a message; empty for all samples."""
     return {} if subsample is None else {"samples": subsample.size, "seed": subsample.seed}
 
 

@@ -283,7 +283,7 @@ class FlowerFederation:
         return Replies(request.clients, values, missing)
 
     def _require_replies(self, task: str, replies: ClientReplies) -> None:
-        """Raise an error if so many clients were asked to train, and none of them replied."""
+        """Raise an error if ``min_clients`` or more were asked to train and none replied."""
         missing = replies.missing
         if replies.arrays or len(missing) < self._channel.min_clients:
             return

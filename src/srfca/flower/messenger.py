@@ -207,7 +207,7 @@ class Messenger:
             cache.add(row_name(pack(row)) for row in arrays["rows"])
 
     def _wait(self, required: Callable[[], int], client_ids: Collection[str]) -> None:
-        """Wait until enough of the clients are ready, and log who is missing."""
+        """Wait until enough of the clients are ready, and log which ones are missing."""
         reported, when = "", 0.0
         while True:
             self.refresh()

@@ -66,9 +66,9 @@ class CFL(Method):
             percentage of the mean norm of its clients' updates in the same round.
         eps2: It may be split when its largest update is above this: a number, or a percentage of
             the mean norm of all clients' updates in the first round.
-        gamma_max: What a split must satisfy. A number in [0, 1] is the paper's: it must be less than
-            ``sqrt((1 - alpha_cross_max) / 2)``. ``auto`` asks whether the similarities show groups,
-            the same as in the round before, that the split does not cut through.
+        gamma_max: What a split must satisfy. A number in [0, 1] is the paper's: it must be less
+            than ``sqrt((1 - alpha_cross_max) / 2)``. ``auto`` asks whether the similarities show
+            groups, the same as in the round before, that the split does not cut through.
         warm_up: Rounds before the first split.
         min_size: The smallest number of clients of a part; with ``auto`` at least two.
         linkage: How the similarities are cut in two: ``single`` is the optimal bipartition,
@@ -221,8 +221,8 @@ def bipartition(
 ) -> tuple[Clients, Clients]:
     """Cut similarities ``[J, J]`` in two; ``single`` minimizes the largest one across.
 
-    A part of less than ``min_size`` is set aside, and the rest is cut instead; in the end, those set
-    aside join the part that they are most similar to.
+    A part of less than ``min_size`` is set aside, and the rest is cut instead; in the end, those
+    set aside join the part that they are most similar to.
     """
     rest = np.arange(len(alpha))
     while True:

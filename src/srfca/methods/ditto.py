@@ -37,8 +37,8 @@ class Ditto(Method):
     key: ClassVar[str] = "ditto"
     name: ClassVar[str] = "Ditto"
     paper: ClassVar[str] = (
-        "Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization. "
-        "ICML 2021."
+        "Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through "
+        "Personalization. ICML 2021."
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
@@ -76,17 +76,9 @@ class Ditto(Method):
                 v = torch.where(trained, v, received)
                 index = torch.tensor(clients, device=v.device)
                 pull = Descent(anchors=received.expand(len(clients), -1))
-                replies = run.train(
-                    Train(
-                        clients,
-                        v[index],
-                        local,
-                        run.key("ditto personal", number),
-                        pull,
-                        private=True,
-                    ),  # fmt: skip
-                    "training of the individual models",
-                )
+                key = run.key("ditto personal", number)
+                request = Train(clients, v[index], local, key, pull, private=True)
+                replies = run.train(request, "training of the individual models")
                 replied = torch.tensor(replies.clients, device=v.device)
                 v = v.index_copy(0, replied, replies.values)
                 trained[replied] = True

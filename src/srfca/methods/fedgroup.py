@@ -40,7 +40,7 @@ class FedGroup(Method):
     Args:
         k: The number of groups.
         pretrained: alpha, the fraction of the clients that the groups are formed from; the others
-            come later, and join the group whose direction is nearest to theirs.
+            come later, and join the group of the nearest direction.
         pretrain_steps: Steps of a client's pretraining from w0.
         eta_g: How far each group's model moves along those of the other groups after every round; 0
             keeps groups apart.
@@ -50,8 +50,8 @@ class FedGroup(Method):
     key: ClassVar[str] = "fedgroup"
     name: ClassVar[str] = "FedGroup"
     paper: ClassVar[str] = (
-        "Duan, Liu, Ji, Liu, Liang, Chen, Tan: FedGroup: Efficient Clustered Federated Learning via "
-        "Decomposed Data-Driven Measure, 2020 (as FlexCFL in IEEE TPDS 2021)."
+        "Duan, Liu, Ji, Liu, Liang, Chen, Tan: FedGroup: Efficient Clustered Federated Learning "
+        "via Decomposed Data-Driven Measure, 2020 (as FlexCFL in IEEE TPDS 2021)."
     )
     needs_k: ClassVar[bool] = True
 
@@ -117,8 +117,8 @@ class FedGroup(Method):
     def assign(self, result: Result, newcomers: Federation) -> NDArray[np.int64]:
         """Assign the clients of another federation to groups (cold start).
 
-        They train shortly from the w0 of the result's seed, and join the group that has moved from
-        w0 in the direction nearest to theirs.
+        They train shortly from the w0 of the result's seed. A client joins the group that has moved
+        from w0 in the direction nearest to its own update.
 
         Returns:
             ``[c]`` the group of each client, -1 for those that did not reply.
@@ -167,9 +167,9 @@ def nearest_direction(updates: Tensor, directions: Tensor) -> NDArray[np.int64]:
     return np.asarray(cosines(updates, directions).argmax(1).cpu().numpy())
 
 
-def cosines(rows: Tensor, others: Tensor) -> Tensor:
+def cosines(rows: Tensor, directions: Tensor) -> Tensor:
     """Return cosines ``[n, k]`` of rows ``[n, P]`` and ``[k, P]``; 0 if one is zero."""
-    return normalize(rows) @ normalize(others).T
+    return normalize(rows) @ normalize(directions).T
 
 
 def normalize(rows: Tensor) -> Tensor:

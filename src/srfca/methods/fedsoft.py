@@ -152,7 +152,10 @@ def aggregation_weights(u: Tensor, sizes: Tensor) -> Tensor:
 
 
 def update_centers(v: Tensor, w: Tensor, before: Tensor) -> Tensor:
-    """Return means ``[k, P]`` of rows ``[m, P]`` with weights ``[m, k]``; as before if all are 0."""
+    """Return means ``[k, P]`` of rows ``[m, P]`` with weights ``[m, k]``.
+
+    A center whose weights are all 0 is as before.
+    """
     total = v.sum(0).unsqueeze(1)
     return torch.where(total > 0, v.T @ w / total.clamp(min=1e-30), before)
 

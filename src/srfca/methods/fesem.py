@@ -46,8 +46,8 @@ class FeSEM(Method):
     key: ClassVar[str] = "fesem"
     name: ClassVar[str] = "FeSEM"
     paper: ClassVar[str] = (
-        "Long, Xie, Shen, Zhou, Wang, Jiang: Multi-Center Federated Learning: Clients Clustering for "
-        "Better Personalization. World Wide Web 26, 2023."
+        "Long, Xie, Shen, Zhou, Wang, Jiang: Multi-Center Federated Learning: Clients Clustering "
+        "for Better Personalization. World Wide Web 26, 2023."
     )
     needs_k: ClassVar[bool] = True
 
@@ -67,8 +67,9 @@ class FeSEM(Method):
         centers = run.initial_model().expand(self.k, -1)
         labels, changed = np.zeros(m, dtype=np.int64), []
         replied = np.zeros(m, dtype=bool)
-        steps = sum(num_participants(everyone, self.participation)) * self.local.steps
-        with run.stage("FESEM", steps):
+        first = len(self.local.span(0))
+        (later,) = num_participants(everyone, self.participation)
+        with run.stage("FESEM", m * first + later * (self.local.steps - first)):
             for number in range(self.local.rounds):
                 key = run.key("fesem", number)
                 fraction = self.participation if number else 1.0

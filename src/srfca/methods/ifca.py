@@ -27,6 +27,7 @@ from srfca.methods._common.rounds import (
     num_rounds,
     one_cluster,
     participants,
+    require_replies,
     resolve_server_lr,
 )
 from srfca.methods._common.run import Run
@@ -237,6 +238,7 @@ def alternate(
         replies = run.ask(Losses(run.everyone, models))
     losses, final = replies.values.cpu().double(), labels.copy()
     final[replies.clients] = argmin_loss(losses)
+    require_replies(np.flatnonzero(final >= 0))
     changed.append(num_moved(labels, final))
     best = losses.nan_to_num(nan=torch.inf).min(1).values
     return Alternation(models, final, float(best.mean()), changed)

@@ -42,8 +42,8 @@ class OneShotKMeans(Method):
     key: ClassVar[str] = "one-shot-kmeans"
     name: ClassVar[str] = "One-shot k-means"
     paper: ClassVar[str] = (
-        "A baseline of Harshvardhan, Ghosh, Mazumdar (TMLR 2024), after the single communication of "
-        "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
+        "A baseline of Harshvardhan, Ghosh, Mazumdar (TMLR 2024), after the single communication "
+        "of Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
     )
     needs_k: ClassVar[bool] = True
 
@@ -89,8 +89,8 @@ def k_means(rows: Tensor, k: int, starts: int, word: int) -> Partition:
 
     points = rows.double().cpu().numpy()
     points = points - points.mean(0)
-    left, sizes, _ = np.linalg.svd(points, full_matrices=False)
+    directions, lengths, _ = np.linalg.svd(points, full_matrices=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = KMeans(k, n_init=starts, random_state=word).fit(left * sizes)
+        fitted = KMeans(k, n_init=starts, random_state=word).fit(directions * lengths)
     return Partition(fitted.labels_)

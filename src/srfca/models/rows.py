@@ -97,7 +97,7 @@ class Layout:
     def load(self, row: Tensor, module: nn.Module) -> nn.Module:
         """Write a row ``[P]`` into a module of this layout, and return the module.
 
-        The frozen part of the module stays as it is.
+        The frozen part of the module does not change.
         """
         state = _row_state(module)
         with torch.no_grad():

@@ -22,17 +22,17 @@ def replace_generated(text: str, name: str, content: str) -> str:
 
     Args:
         text: The document.
-        name: Of the part; its markers are the comments ``begin NAME`` and ``end NAME``.
+        name: Of the part; its markers are the comments ``NAME:begin`` and ``NAME:end``.
         content: What to put between them.
 
     Raises:
         InputError: If the document does not have each marker once.
 
     Examples:
-        >>> replace_generated("a\n<!-- begin t -->\nold\n<!-- end t -->\nb", "t", "new\n")
-        'a\n<!-- begin t -->\nnew\n<!-- end t -->\nb'
+        >>> replace_generated("a\n<!-- t:begin -->\nold\n<!-- t:end -->\nb", "t", "new\n")
+        'a\n<!-- t:begin -->\nnew\n<!-- t:end -->\nb'
     """
-    begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
     for marker in (begin, end):
         require(text.count(marker) == 1, f"the document must have the line {marker.strip()!r} once")
     before, _, rest = text.partition(begin)

@@ -50,6 +50,13 @@ def needs(method: type[Method]) -> str:
     return "K" if method.needs_k else "truth" if method.needs_truth else ""
 
 
+def number_of_clusters(method: type[Method]) -> str:
+    """Return how a method comes by the number of clusters; nothing if it has no clusters."""
+    if method.needs_truth:
+        return "needs the true clusters"
+    return "given" if method.needs_k else "found" if method.clustered else ""
+
+
 def methods_markdown(
     methods: Sequence[type[Method]] | None = None, pages: Mapping[str, str] | None = None
 ) -> str:
@@ -63,12 +70,12 @@ def methods_markdown(
     if methods is None:
         methods = [each for each in all_methods() if each.__module__.startswith("srfca.")]
     pages = pages or {}
-    text = table_line(["key", "class", "family", "needs", "what it does", "paper"])
+    text = table_line(["key", "class", "family", "number of clusters", "what it does", "paper"])
     text += table_line(["---"] * 6)
     for method in methods:
         key = f"`{method.key}`"
         if method.key in pages:
             key = f"[{key}]({pages[method.key]})"
-        cells = [key, f"`{method.__name__}`", method.family, needs(method)]
+        cells = [key, f"`{method.__name__}`", method.family, number_of_clusters(method)]
         text += table_line([*cells, summary_line(method, "`"), method.paper])
     return text

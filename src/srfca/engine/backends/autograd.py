@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,9 @@ from srfca.models.rows import Layout, frozen_tensors
 
 State = dict[str, Tensor]
 
-PRECISIONS = ("auto", "float32", "tf32", "bf16")
+Precision = Literal["auto", "float32", "tf32", "bf16"]
+"""Precision of matrix products and convolutions; ``auto`` is tf32 on a GPU, else float32."""
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 class Network:
@@ -50,7 +53,7 @@ class Network:
         _drop_idle_counters(module)
 
     def copy(self) -> Network:
-        """Return a copy for another thread, since calls change modules; frozen tensors are shared."""
+        """Return a copy for another thread: calls change modules. Frozen tensors are shared."""
         shared = {id(tensor): tensor for tensor in frozen_tensors(self.module).values()}
         return type(self)(deepcopy(self.module, shared), self.loss, self.precision)
 
@@ -59,7 +62,7 @@ class Network:
         return _over_models(self._call, state, x)
 
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Return the training losses ``[c, b]`` of c models, each on its samples ``[c, b, ...]``."""
+        """Return the training losses ``[c, b]`` of c models, each on its samples."""
         return _over_models(self._training_losses, state, x, y)
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
@@ -143,7 +146,7 @@ def _drop_idle_counters(module: nn.Module) -> None:
 
 @contextmanager
 def counters_restored(module: nn.Module) -> Iterator[None]:
-    """Undo what training writes to integer buffers, such as BatchNorm's counters: no part of a row."""
+    """Undo what training writes to integer buffers, which are in no row: BatchNorm's counters."""
     counters = [b for b in module.buffers() if not b.is_floating_point()]
     before = [b.clone() for b in counters]
     try:
@@ -153,7 +156,7 @@ def counters_restored(module: nn.Module) -> Iterator[None]:
             counter.copy_(value)
 
 
-def precision_named(name: str, device: torch.device) -> str:
+def precision_named(name: Precision, device: torch.device) -> str:
     """Return a precision by name; ``auto`` is tf32 on a GPU, float32 elsewhere."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)

@@ -57,12 +57,12 @@ class DenseNetwork(Network):
         return x
 
     def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Return the training losses ``[c, b]`` of c models, each on its samples ``[c, b, ...]``."""
+        """Return the training losses ``[c, b]`` of c models, each on its samples."""
         outputs = self.outputs(state, x)
         return self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Return the losses ``[k, n]`` of k models on the same samples; equal models have equal ones."""
+        """Return the losses ``[k, n]`` of k models on the same samples, equal for equal models."""
         first, *rest = self.stacks(state)
         out, count = first.on_one(x.flatten(1)), len(first.weight)
         for stack in rest:

@@ -31,7 +31,7 @@ class SteppedLSTM(nn.LSTM):
             gates = functional.linear(x, into, biases[0] + biases[1] if biases else None)
             x, cells, _ = _layer(gates, across.to(gates.dtype))
             last.append((x[-1], cells[-1]))
-        states, cells = (torch.stack(each) for each in zip(*last, strict=True))
+        states, cells = (torch.stack(parts) for parts in zip(*last, strict=True))
         return x.transpose(0, 1) if self.batch_first else x, (states, cells)
 
 
@@ -131,5 +131,5 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def _by_model(steps: Tensor) -> Tensor:
-    """Flatten time and batch: ``[t, b, h]`` to ``[(t b), h]``, ``[t, c, b, h]`` to ``[c, (t b), h]``."""
+    """Flatten time and batch, of ``[t, b, h]`` or ``[t, c, b, h]``."""
     return steps.flatten(0, 1) if steps.ndim == 3 else steps.transpose(0, 1).flatten(1, 2)

@@ -99,7 +99,8 @@ def _spans(count: int, size: int) -> Iterator[slice]:
 class _SingleThreadedBLAS:
     """Context in which BLAS uses one thread.
 
-    The number of threads is global to the process: the first to enter sets it, the last restores it.
+    The number of threads is global to the process: the first thread to enter sets it, and the last
+    to leave restores it.
     """
 
     def __init__(self) -> None:

@@ -27,8 +27,9 @@ def train(
 ):  # fmt: skip
     """Train clients from ``starts`` ``[c, P]`` to ``rows``, with their moments ``[c, k, P]``.
 
-    Moments ``[0, k, P]`` start at zero and are dropped. ``corrections`` are ``[c, P]`` or ``[0, P]``.
-    Coordinates in ``ranges`` ``[r, 2]`` train. The last arguments, from ``state`` on, are buffers.
+    Moments ``[0, k, P]`` start at zero and are dropped. ``corrections`` are ``[c, P]``, or
+    ``[0, P]`` for none. Coordinates in ``ranges`` ``[r, 2]`` train. The last arguments, from
+    ``state`` on, are buffers.
     """
     length, stored = rows.shape[1], len(moments) > 0
     row, gradient, first, second = state[0, :length], state[1, :length], state[2], state[3]
@@ -162,12 +163,12 @@ def _move(row, gradient, first, second, rate, root, rule):
     """Take a step of Adam, or of SGD with or without momentum, like torch."""
     adam, momentum, decay, _, _ = rule
     if adam > 0:
-        left, right = row.dtype.type(1 - BETAS[0]), row.dtype.type(1 - BETAS[1])
+        share_first, share_second = row.dtype.type(1 - BETAS[0]), row.dtype.type(1 - BETAS[1])
         keep, epsilon = row.dtype.type(BETAS[1]), row.dtype.type(EPSILON)
         for i in range(len(row)):
             slope = gradient[i] + decay * row[i]
-            first[i] += left * (slope - first[i])
-            second[i] = keep * second[i] + right * slope * slope
+            first[i] += share_first * (slope - first[i])
+            second[i] = keep * second[i] + share_second * slope * slope
             row[i] -= rate * first[i] / (root * np.sqrt(second[i]) + epsilon)
     elif momentum > 0:
         for i in range(len(row)):

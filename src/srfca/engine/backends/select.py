@@ -13,7 +13,7 @@ from srfca.engine.loss import Loss, cross_entropy, squared_error
 def select_network(
     module: nn.Module, loss: Loss, x: Tensor, y: Tensor, precision: str, compile: bool
 ) -> Network:
-    """Return the fastest network for a module whose samples are like ``x`` and ``y`` ``[n, ...]``."""
+    """Return the fastest network for a module, given some samples ``x`` and ``y`` ``[n, ...]``."""
     dense = (
         loss in (cross_entropy, squared_error)
         and is_dense(module, x)

@@ -1,4 +1,7 @@
-"""Local algorithms: what a client does in its steps, by name, since a real client elsewhere runs it."""
+"""Local algorithms: what a client does in its steps.
+
+They are registered by name, since real clients elsewhere run them.
+"""
 
 from srfca.federation.algorithms._base import (
     ALGORITHMS,

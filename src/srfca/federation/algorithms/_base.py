@@ -17,7 +17,11 @@ from srfca.registry import Registry
 
 
 class LocalClient(Protocol):
-    """One client while a local algorithm of your own trains it, client by client, through autograd."""
+    """One client, as a local algorithm of your own sees it while it trains through autograd.
+
+    Buffers, such as the running statistics of a BatchNorm, belong to the client: calls of ``loss``
+    and ``gradient`` update them and ignore their coordinates of a row; the trained row gets them.
+    """
 
     @property
     def local(self) -> LocalTraining:
@@ -38,7 +42,7 @@ class LocalClient(Protocol):
         ...
 
     def gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient ``[P]`` of the mean loss."""
+        """Return the gradient ``[P]`` of the mean loss; it is zero for buffers."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Steps of an optimizer along gradients, with terms that the fast engines add element by element."""
+"""Steps of an optimizer along gradients, with terms that fast engines add element by element."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class Descent(LocalAlgorithm):
             Phase(Coordinates(tuple((start, stop) for start, stop in ranges)), steps)
             for ranges, steps in settings.get("phases", [])
         )
-        return cls(phases=phases, **tensors)
+        return cls(
+            anchors=tensors.get("anchors"), corrections=tensors.get("corrections"), phases=phases
+        )
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same for some entries of the request."""

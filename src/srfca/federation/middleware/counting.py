@@ -154,7 +154,9 @@ evaluations=4)
                 self._evaluate(rows, request.clients)
             case Scores(models=Mixture(models=rows)):
                 self._evaluate(rows, request.clients)
-            case Scores(models=Tensor() as rows):
+            case Scores(models=Tensor() as rows, personal=personal):
+                if personal is not None:
+                    rows = personal.coordinates.complement(rows.shape[1]).take(rows)
                 self._send(rows, request.clients)
                 self.spent += Budget(evaluations=len(request.clients))
             case Subspaces():

@@ -7,7 +7,7 @@ for. The journal answers them as far as it goes, and the clients answer the rest
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -24,10 +24,13 @@ from srfca.errors import InputError, require
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, Replies, T
-from srfca.federation.requests import Request, Round, Train
+from srfca.federation.requests import Collect, Personal, Request, Round, Scores, Train
 from srfca.files import replace_file, writable_folder
 
 FORMAT = 3
+
+Training = tuple[int, str]
+"""Seed and purpose of a training."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,9 @@ class Journal:
         metadata = {
             "digest": entry.digest,
             "requests": str(entry.requests),
-            "missing": json.dumps({str(client): why for client, why in entry.missing.items()}),
+            "missing": json.dumps(
+                {str(client): reason for client, reason in entry.missing.items()}
+            ),
         }
         tensors = {name: t.detach().cpu().contiguous() for name, t in entry.tensors.items()}
         replace_file(path, save(tensors, metadata))
@@ -143,13 +148,13 @@ class Journaling(Middleware):
     """Answer requests from a journal, and write the replies to new ones into it.
 
     Clients may keep state between the rounds of a training (``Train.stateful``). It is not written:
-    before the first new round of such a training, its earlier rounds are trained again.
+    before the first new request that needs this state, the rounds that led to it are trained again.
     """
 
     def __init__(self, federation: Federation, journal: Journal) -> None:
         super().__init__(federation)
         self.journal = journal
-        self._replayed: list[Callable[[], object]] = []
+        self._replayed: dict[Training, list[Train | Round]] = {}
 
     @property
     def answers_rounds(self) -> bool:
@@ -158,16 +163,16 @@ class Journaling(Middleware):
 
     def ask(self, request: Request[T]) -> Replies[T]:
         """Answer from the journal, or pass a request on and write the replies."""
-        if isinstance(request, Train | Round) and _begins_training(request):
-            self._replayed.clear()
+        training = _state_of(request)
+        if isinstance(request, Train | Round) and request.key.round == 0:
+            self._replayed.pop((request.key.seed, request.key.purpose), None)
         digest = digest_of(request)
         entry = self.journal.next(digest)
         if entry is not None:
             return self._replay(request, entry)
         with progress.reporting_to(progress.ignore):
-            for ask_again in self._replayed:
-                ask_again()
-        self._replayed.clear()
+            for earlier in self._replayed.pop(training, ()) if training else ():
+                self.federation.ask(earlier)
         replies = self.federation.ask(request)
         self.journal.write(Entry(digest, _tensors_of(replies.values), replies.missing))
         return replies
@@ -175,10 +180,22 @@ class Journaling(Middleware):
     def _replay(self, request: Request[T], entry: Entry) -> Replies[T]:
         if isinstance(request, Train | Round):
             progress.report(len(request.clients) * len(request.local.span(request.key.round)))
-            if _is_stateful(request):
-                self._replayed.append(lambda: self.federation.ask(request))
+            if (training := _state_of(request)) is not None:
+                self._remember(training, request)
         device = self.federation.sizes.device
         return Replies(request.clients, _values_of(entry.tensors, device), entry.missing)
+
+    def _remember(self, training: Training, request: Train | Round) -> None:
+        """Note a round that may have to be trained again.
+
+        Optimizer states are kept for the last two trainings, personal coordinates for all.
+        """
+        self._replayed[training] = [*self._replayed.pop(training, []), request]
+        transient = [
+            training for training, rounds in self._replayed.items() if not _is_personal(rounds[0])
+        ]
+        for oldest in transient[:-2]:
+            del self._replayed[oldest]
 
 
 def digest_of(request: Request[Any]) -> str:
@@ -192,16 +209,16 @@ def digest_of(request: Request[Any]) -> str:
 def _parts(value: Any) -> Iterator[bytes]:
     """Yield the content of a request, field by field."""
     if isinstance(value, Tensor):
-        whole = value.detach().cpu().contiguous()
-        yield f"{tuple(whole.shape)} {whole.dtype}".encode()
-        yield bytes(whole.flatten().view(torch.uint8).numpy().data) if whole.numel() else b""
+        content = value.detach().cpu().contiguous()
+        yield f"{tuple(content.shape)} {content.dtype}".encode()
+        yield bytes(content.flatten().view(torch.uint8).numpy().data) if content.numel() else b""
     elif isinstance(value, np.ndarray):
         yield f"{value.shape} {value.dtype}".encode() + value.tobytes()
     elif is_dataclass(value) and not isinstance(value, type):
         yield type(value).__qualname__.encode()
-        for each in fields(value):
-            yield each.name.encode()
-            yield from _parts(getattr(value, each.name))
+        for entry in fields(value):
+            yield entry.name.encode()
+            yield from _parts(getattr(value, entry.name))
     elif isinstance(value, tuple | list):
         yield f"[{len(value)}]".encode()
         for item in value:
@@ -210,12 +227,22 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield repr(value).encode()
 
 
-def _begins_training(request: Train | Round) -> bool:
-    return request.key.round == 0 or not _is_stateful(request)
+def _state_of(request: Request[Any]) -> Training | None:
+    """Return the training whose state at the clients a request needs, None if it needs none."""
+    match request:
+        case Train(key=key) if request.stateful:
+            return key.seed, key.purpose
+        case Round(key=key) if request.local.keep_state:
+            return key.seed, key.purpose
+        case Scores(personal=Personal(seed=seed, purpose=purpose)):
+            return seed, purpose
+        case Collect(personal=Personal(seed=seed, purpose=purpose)):
+            return seed, purpose
+    return None
 
 
-def _is_stateful(request: Train | Round) -> bool:
-    return request.stateful if isinstance(request, Train) else request.local.keep_state
+def _is_personal(request: Train | Round) -> bool:
+    return isinstance(request, Train) and request.personal is not None
 
 
 def _tensors_of(values: Tensor | ClientScores) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.journal import Journal
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
-from srfca.federation.requests import Losses, Personal
+from srfca.federation.requests import Collect, Losses, Personal
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.result import Result, loss_limits, models_of_clients, within_limits
 from srfca.methods._common.run import Monitor, Run
@@ -37,7 +38,8 @@ class Answer:
         models: ``[k, P]`` the clusters' models.
         individual_models: ``[m, P]``, if each client has a model.
         mixture_weights: ``[m, k]``, if each client predicts with a mixture of the models.
-        personal: Coordinates that each client keeps to itself.
+        personal: Coordinates that each client keeps to itself, if any. Without individual models
+            they are unknown to the server, and the models have those of the initial model.
     """
 
     labels: NDArray[np.int64]
@@ -100,8 +102,8 @@ def _first_labels(labels: NDArray[np.int64], partition: Partition) -> list[int]:
 class Method(ABC):
     """A method: parameters, and ``solve``, which says what the server does.
 
-    Subclasses are frozen dataclasses. They declare ``key``, ``name`` and ``paper``, and the range of
-    each parameter with ``constrained``; parameters whose type is a ``Literal`` are checked too.
+    Subclasses are frozen dataclasses. They declare ``key``, ``name`` and ``paper``, and the range
+    of each parameter with ``constrained``; parameters whose type is a ``Literal`` are checked too.
 
     Args:
         fine_tune_steps: If not 0, each client fine-tunes its model at the end by at most this many
@@ -160,7 +162,7 @@ class Method(ABC):
         """Find a model for every client of a federation.
 
         Args:
-            federation: Who holds the data.
+            federation: The clients.
             seed: Decides every draw.
             monitor: Follows the stages.
             journal: A folder. A run that was killed resumes when it is started again with the same
@@ -181,12 +183,13 @@ class Method(ABC):
         limits = None
         if self.clustered:
             limits = loss_limits(run.uncounted, answer.models, Partition(answer.labels))
-            answer = place_missing(run, answer, limits)
+            answer, limits = place_missing(run, answer, limits)
         fine_tuned = fine_tuned_steps = None
         if self.fine_tune_steps:
             require(
                 answer.personal is None or answer.individual_models is not None,
-                "fine_tune_steps needs the clients' models at the server, but these keep theirs",
+                "fine_tune_steps needs the clients' models at the server, but these clients keep "
+                "parts of their models to themselves",
             )
             everyone = answer.individual_models is not None or answer.mixture is not None
             clients = run.everyone if everyone else np.flatnonzero(answer.labels >= 0)
@@ -237,11 +240,53 @@ class Method(ABC):
         return Journal(folder, identity)
 
 
-def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
-    """Place clients that did not reply when clusters were formed, as if they were newcomers."""
+def record_personal(
+    run: Run, stage: str, model: Tensor, personal: Personal, has_personal: NDArray[np.bool_]
+) -> Answer:
+    """Record a stage of one model whose personal coordinates are with the clients, and return it.
+
+    A simulation collects them, so that each client's model is in the answer. Real clients do not
+    send them: then the answer has no individual models, and clients fill in their coordinates
+    when they are scored.
+
+    Args:
+        run: The run.
+        stage: Its name.
+        model: ``[1, P]`` the common model, with the initial model's personal coordinates.
+        personal: What the clients keep.
+        has_personal: ``[m]`` which clients have personal coordinates; the others use those of the
+            model, and do not count in the scores of the stage.
+    """
+    clients, m = np.flatnonzero(has_personal), run.num_clients
+    partition = Partition(np.zeros(m, dtype=np.int64))
+    if not len(clients):
+        run.record(stage, partition, model.expand(m, -1))
+        return Answer(partition.labels, model, model.repeat(m, 1), personal=personal)
+    rows = model.expand(len(clients), -1)
+    run.record(stage, partition, rows, clients=clients, personal=personal)
+    replies = run.uncounted.ask(Collect(clients, personal))
+    individual_models = None
+    if not replies.missing:
+        index = torch.as_tensor(clients, device=model.device)
+        complete = personal.coordinates.put(rows, replies.values.to(model))
+        individual_models = model.repeat(m, 1).index_copy(0, index, complete)
+    return Answer(partition.labels, model, individual_models, personal=personal)
+
+
+def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> tuple[Answer, Tensor | None]:
+    """Place clients that did not reply when clusters were formed, as if they were newcomers.
+
+    Args:
+        run: The run.
+        answer: Labels and models.
+        limits: ``[k]`` the clusters' limits of the loss, if there are any.
+
+    Returns:
+        Answer and limits; clusters are in the order of their first client.
+    """
     unplaced = np.flatnonzero(answer.labels < 0)
     if len(unplaced) == 0 or not run.federation.missing:
-        return answer
+        return answer, limits
     labels = answer.labels.copy()
     replies = run.ask(Losses(unplaced, answer.models))
     labels[replies.clients] = within_limits(replies.values.cpu(), limits)
@@ -250,6 +295,7 @@ def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> Answer:
         placed = unplaced[labels[unplaced] >= 0]
         individual_models = individual_models.clone()
         individual_models[placed] = answer.models[labels[placed]]
-    answer = replace(answer, labels=labels, individual_models=individual_models)
+    order = _first_labels(labels, Partition(labels))
+    answer = Answer.canonical(labels, answer.models, individual_models)
     run.record("PLACE", Partition(labels), answer.client_models)
-    return answer
+    return answer, None if limits is None else limits[order]

@@ -114,25 +114,25 @@ def distant_models(
     model so far, or one drawn in proportion to that loss, as in k-means++.
     """
     order = _random_order(run, k, run.key(purpose)).tolist()
-    tried, chosen = list[int](), list[int]()
+    candidates, chosen = list[int](), list[int]()
     models: list[Tensor] = []
     best_loss = np.full(run.num_clients, np.inf)
     with run.stage("START", k * steps):
         while True:
             require(
-                len(tried) < run.num_clients,
+                len(candidates) < run.num_clients,
                 f"only {len(chosen)} clients replied, but k={k} are needed",
             )
             if chosen:
-                key = run.key(f"{purpose} next", len(tried))
-                tried.append(next_center(best_loss, tried, centers, key))
+                key = run.key(f"{purpose} next", len(candidates))
+                candidates.append(next_center(best_loss, candidates, centers, key))
             else:
-                tried.append(order[len(tried)])
-            trained = train_from_start(run, np.array(tried[-1:]), local, steps, purpose)
+                candidates.append(order[len(candidates)])
+            trained = train_from_start(run, np.array(candidates[-1:]), local, steps, purpose)
             if trained.missing:
                 continue
             models.append(trained.values)
-            chosen.append(tried[-1])
+            chosen.append(candidates[-1])
             if len(chosen) == k:
                 return torch.cat(models), chosen
             replies = run.ask(Losses(run.everyone, trained.values))

@@ -103,7 +103,8 @@ class Result:
         mixture_weights: ``[m, k]``, if clients predict with mixtures.
         fine_tuned_models: ``[m, P]``, if clients fine-tuned (``fine_tune_steps``).
         fine_tuned_steps: ``[m]`` steps of that; a client of 0 steps keeps what it had.
-        personal: Coordinates that each client kept to itself, if any.
+        personal: Coordinates that each client kept to itself, if any. Without individual models
+            the server does not know them: ``scores`` asks the clients to fill them in.
         history: The stages of the run.
         clustered: Whether the method finds clusters.
         loss_limits: ``[k]`` the loss beyond which a client does not belong to a cluster.
@@ -138,7 +139,8 @@ class Result:
     def client_models(self) -> Tensor:
         """``[m, P]`` the model of each client before fine-tuning; of a mixture, the largest part.
 
-        NaN for a client that is in no cluster.
+        NaN for a client that is in no cluster. Personal coordinates that the server does not know
+        are those of the initial model.
         """
         if self.individual_models is not None:
             return self.individual_models
@@ -189,7 +191,7 @@ class Result:
     def _scores(
         self, federation: Federation, predictors: Tensor | Mixture, split: Split
     ) -> ClientScores:
-        everyone = range(len(federation.client_ids))
+        everyone = np.arange(len(federation.client_ids))
         personal = self.personal if self.individual_models is None else None
         return federation.ask(Scores(everyone, predictors, split, personal)).fill(torch.nan)
 
@@ -357,8 +359,8 @@ def loss_limits(federation: Federation, models: Tensor, partition: Partition) ->
     """Return the loss beyond which a client does not belong to a cluster, from held-out data.
 
     It is the mean of the cluster's clients plus ``LIMIT`` standard deviations. Clusters may be
-    small, so one deviation, relative to the mean, is estimated for all of them, with the quantile of
-    Student's t. If every client is a cluster of its own there is no deviation to add.
+    small, so one deviation, relative to the mean, is estimated for all of them, with the quantile
+    of Student's t. If every client is a cluster of its own there is no deviation to add.
 
     Returns:
         ``[k]``, or None if the federation holds nothing out.
@@ -368,7 +370,7 @@ def loss_limits(federation: Federation, models: Tensor, partition: Partition) ->
     if "validation" not in federation.splits:
         return None
     models = models[: partition.num_clusters]
-    everyone = range(len(federation.client_ids))
+    everyone = np.arange(len(federation.client_ids))
     replies = federation.ask(Losses(everyone, models, "validation"))
     answered = replies.values.cpu()
     losses = replies.fill(answered.new_full((len(everyone), len(models)), torch.inf)).cpu()
@@ -400,7 +402,7 @@ def within_limits(losses: Tensor, limits: Tensor | None) -> NDArray[np.int64]:
     [-1, 0]
     """
     losses = losses.masked_fill(losses.isnan(), torch.inf)
-    least, labels = losses.min(1).values, losses.argmin(1)
+    smallest, labels = losses.min(1).values, losses.argmin(1)
     if limits is not None:
-        labels = torch.where(least <= limits[labels], labels, -1)
+        labels = torch.where(smallest <= limits[labels], labels, -1)
     return np.asarray(labels.numpy())

@@ -14,9 +14,10 @@ from torch import Tensor
 from srfca.aggregation.rules import Aggregation
 from srfca.clustering.partition import Partition
 from srfca.errors import require
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.protocol import Federation
-from srfca.federation.replies import Clients, Replies
+from srfca.federation.replies import Clients
 from srfca.federation.requests import Losses, Round, Train
 from srfca.methods._common import row_store
 from srfca.methods._common.run import Run
@@ -61,23 +62,19 @@ def train_locally(run: Run, local: LocalTraining, key: Key, private: bool = Fals
         private: The models need not be sent (``Train.private``).
     """
     w0, alone = run.initial_model(), replace(local, local_steps=local.steps)
-    everyone = run.everyone
-
-    def train(clients: Clients) -> Replies[Tensor]:
+    everyone, fits = run.everyone, row_store.fits(run.num_clients, w0)
+    length = run.num_clients if fits else row_store.block_length(w0)
+    rows = w0.new_empty(0) if fits else row_store.on_disk(run.num_clients, w0)
+    replied = np.zeros(run.num_clients, dtype=bool)
+    for clients in np.split(everyone, range(length, run.num_clients, length)):
         starts = w0.expand(len(clients), -1)
-        return run.train(Train(clients, starts, alone, key, private=private))
-
-    if row_store.fits(len(everyone), w0):
-        replies = train(everyone)
-        rows = replies.fill(w0.expand(len(everyone), -1)) if replies.missing else replies.values
-        return LocalModels(rows, replies.answered)
-    rows = row_store.on_disk(len(everyone), w0)
-    replied = np.zeros(len(everyone), dtype=bool)
-    for block in np.split(everyone, range(row_store.block_length(w0), len(everyone),
-                                          row_store.block_length(w0))):  # fmt: skip
-        replies = train(block)
-        replied[block] = replies.answered
-        rows[block[0] : block[-1] + 1] = replies.fill(w0.expand(len(block), -1)).to(rows.device)
+        replies = run.train(Train(clients, starts, alone, key, private=private))
+        replied[clients] = replies.answered
+        block = replies.fill(starts)
+        if fits:
+            rows = block
+        else:
+            rows[clients[0] : clients[-1] + 1] = block.to(rows.device)
     return LocalModels(rows, replied)
 
 
@@ -201,6 +198,22 @@ def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
 def trained_part(run: Run, rows: Tensor) -> Tensor:
     """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's."""
     return torch.cat([rows[:, layer] for layer in run.layers.values()], dim=1)
+
+
+def split_layers(run: Run, head_layers: int) -> tuple[Coordinates, Coordinates]:
+    """Return the coordinates of the body, buffers included, and of the head: the last layers.
+
+    Raises:
+        InputError: If no layer remains for the body.
+    """
+    layers = list(run.layers)
+    require(
+        1 <= head_layers < len(layers),
+        f"head_layers must be from 1 to {len(layers) - 1} for a model of {len(layers)} layers, "
+        f"not {head_layers}",
+    )
+    head = Coordinates.of_layers(run.layers, layers[-head_layers:])
+    return head.complement(len(run.initial_model())), head
 
 
 def require_clients(num_clients: int, k: int | None) -> None:

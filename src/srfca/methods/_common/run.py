@@ -50,7 +50,7 @@ class Run:
     the losses that newcomers are placed by later, are not.
 
     Args:
-        federation: Who holds the data.
+        federation: The clients.
         seed: Decides every draw.
         monitor: Follows the stages.
         journal: Where replies are kept, so that the run can resume.
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def num_clients(self) -> int:
-        """M"""
+        """The number of clients, m."""
         return len(self.federation.client_ids)
 
     @property
@@ -123,7 +123,7 @@ class Run:
         Raises:
             InputError: If a trained model is infinite or NaN.
         """
-        replies = self.ask(request)
+        replies = self.federation.ask(request)
         finite = torch.isfinite(replies.values).all(1)
         if not bool(finite.all()):
             bad = (~finite).nonzero().flatten().tolist()
@@ -235,17 +235,17 @@ class Run:
     ) -> ClientScores:
         if clients is None:
             clustered = np.flatnonzero(partition.labels >= 0)
-            whole = len(predictors) == len(partition)
-            clients = np.arange(len(partition)) if whole else clustered
+            of_everyone = len(predictors) == len(partition)
+            clients = np.arange(len(partition)) if of_everyone else clustered
         request = Scores(clients, predictors, "validation", personal)
         replies = self.uncounted.ask(request)
         self.federation.note_missing(request, replies)
         return replies.values
 
 
-def diverged(activity: str, name: str, others: int = 0) -> InputError:
+def diverged(activity: str, name: str, num_others: int = 0) -> InputError:
     """Return an error for a model that is infinite or NaN."""
-    more = f" and {others} more" if others else ""
+    more = f" and {num_others} more" if num_others else ""
     return InputError(
         f"{activity} diverged for {name}{more}: "
         "the model, or its loss, is infinite or NaN; lower lr, or set clip "

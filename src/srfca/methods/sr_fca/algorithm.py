@@ -1,34 +1,35 @@
-"""SR-FCA, as Algorithms 1 to 4 of the paper.
+"""SR-FCA, as in Algorithms 1 to 4 of the paper.
 
 Harshvardhan, Avishek Ghosh, Arya Mazumdar: An Improved Federated Clustering Algorithm with
 Model-based Clustering. Transactions on Machine Learning Research, 02/2024.
 
-What a threshold permits is in ``thresholds.py``, what many clients need in ``scale.py``.
+What a threshold permits is in ``thresholds.py``, what many clients need in ``scale.py``, and stages
+that are not in these algorithms in ``optional_stages.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from srfca.aggregation.rules import Mean, TrimmedMean
+from srfca.aggregation.rules import TrimmedMean
 from srfca.clustering.graph import cluster_graph
 from srfca.clustering.partition import Partition
 from srfca.clustering.threshold import Choice
 from srfca.distances import ModelSet, distance_named
-from srfca.methods._common.rounds import (
-    LocalModels,
-    best_models,
-    federated_training,
-    resolve_server_lr,
-    train_locally,
-)
+from srfca.methods._common.rounds import federated_training, resolve_server_lr, train_locally
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters, onto_ball
+from srfca.methods.sr_fca.optional_stages import (
+    final_training,
+    model_set,
+    place_unclustered,
+    resample,
+    train_alone,
+)
 from srfca.methods.sr_fca.scale import cluster_representatives
 from srfca.methods.sr_fca.thresholds import choice_notes, merge_graph, one_shot_clusters
 
@@ -51,15 +52,17 @@ def sr_fca(run: Run, options: SRFCA) -> Clusters:
             break
     if options.refine_steps == 0:
         clusters = trimmed_mean_gd(run, options, clusters.partition, step=0)
-    clusters = place_unclustered(run, options, clusters, local_models)
+    if len(clusters.partition.unclustered):
+        nearest = nearest_clusters(run, options, clusters, local_models)
+        clusters = place_unclustered(run, clusters, nearest)
     return final_training(run, options, clusters)
 
 
 def one_shot(run: Run, options: SRFCA) -> tuple[ModelSet, Partition, Choice]:
-    """Algorithm 2, ONE_SHOT(lambda, t).
+    """Algorithm 1, ONE_SHOT(lambda, t): train local models, and cluster the graph of near ones.
 
-    Every client trains alone from w0. Clients are joined by an edge if dist(w_i, w_j) <= lambda, and
-    the clusters of that graph with at least t clients are kept.
+    Every client trains alone from w0. Clients are joined by an edge if dist(w_i, w_j) <= lambda,
+    and the clusters of that graph with at least t clients are kept.
     """
     local = options.one_shot_training
     with run.stage("ONE_SHOT", run.num_clients * local.steps):
@@ -82,7 +85,7 @@ def refine(
     choice: Choice,
     step: int,
 ) -> Clusters:
-    """Algorithm 3, REFINE: TrimmedMeanGD, RECLUSTER, MERGE."""
+    """Algorithm 1, REFINE: TrimmedMeanGD, RECLUSTER, MERGE."""
     clusters = trimmed_mean_gd(run, options, clusters.partition, step)
     clusters = recluster(run, options, clusters, local_models)
     run.record(f"RECLUSTER {step}", clusters.partition, clusters.client_models)
@@ -93,7 +96,7 @@ def refine(
 
 
 def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int) -> Clusters:
-    """Algorithm 4, TrimmedMeanGD(beta): train each cluster from w0 with trimmed means."""
+    """Algorithm 2, TrimmedMeanGD(beta): train each cluster from w0 with trimmed means."""
     w0 = run.initial_model()
 
     def project(models: Tensor) -> Tensor:
@@ -111,7 +114,10 @@ def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int) -
 
 
 def recluster(run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet) -> Clusters:
-    """RECLUSTER: every client goes to argmin_c dist(w_i, omega_c), the lowest c on a tie."""
+    """Algorithm 3, RECLUSTER: every client goes to argmin_c dist(w_i, omega_c).
+
+    On a tie it is the lowest c. Held-out data may keep a client where it is (``rule``).
+    """
     nearest = nearest_clusters(run, options, clusters, local_models)
     return clusters.relabel(options.rule.allow_moves(run, clusters, nearest))
 
@@ -119,7 +125,7 @@ def recluster(run: Run, options: SRFCA, clusters: Clusters, local_models: ModelS
 def merge(
     run: Run, options: SRFCA, clusters: Clusters, choice: Choice
 ) -> tuple[Clusters, list[list[int]]]:
-    """MERGE(lambda, t): join clusters whose models are near, and average their models.
+    """Algorithm 4, MERGE(lambda, t): join clusters whose models are near, and average their models.
 
     Clusters left with fewer than t clients are dissolved, unless all are. The second value lists
     the clusters that were joined.
@@ -138,67 +144,11 @@ def merge(
 def nearest_clusters(
     run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet
 ) -> np.ndarray:
-    """Return the nearest cluster of each client, its present one if no distance is known: [m]."""
+    """Return the nearest cluster of each client, its present one if no distance is finite."""
     representatives = cluster_representatives(run, options, clusters)
     distances = distance_named(options.distance)(local_models, representatives)
-    known = np.isfinite(distances)
-    nearest = np.where(known, distances, np.inf).argmin(1)
+    finite = np.isfinite(distances)
+    nearest = np.where(finite, distances, np.inf).argmin(1)
     labels, clients = clusters.partition.labels.copy(), local_models.clients
-    labels[clients] = np.where(known.any(1), nearest, labels[clients])
+    labels[clients] = np.where(finite.any(1), nearest, labels[clients])
     return labels
-
-
-def place_unclustered(
-    run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet
-) -> Clusters:
-    """Place clients that are in no cluster: by distance, or by loss without a local model."""
-    labels = clusters.partition.labels
-    if (labels >= 0).all():
-        return clusters
-    nearest = nearest_clusters(run, options, clusters, local_models)
-    labels = np.where(labels < 0, nearest, labels)
-    if (labels < 0).any():
-        replied, best = best_models(run, clusters.models, np.flatnonzero(labels < 0))
-        labels[replied] = best
-    clusters = clusters.relabel(labels)
-    run.record("PLACE", clusters.partition, clusters.client_models)
-    return clusters
-
-
-def resample(run: Run, options: SRFCA, step: int) -> ModelSet:
-    """Train the local models again on resampled data, as the theory's multi-step version does."""
-    local = replace(options.one_shot_training, resample=True)
-    with run.stage(f"RESAMPLE {step}", run.num_clients * local.steps):
-        return model_set(run, options, train_locally(run, local, run.key(f"resample {step}")))
-
-
-def train_alone(run: Run, options: SRFCA, local_models: ModelSet, partition: Partition) -> Clusters:
-    """Make each client a cluster with its local model, trained through all steps."""
-    models = local_models.models
-    if options.one_shot_training != options.local:
-        with run.stage("ALONE", run.num_clients * options.local.steps):
-            retrained = train_locally(run, options.local, run.key("alone"))
-        partition = Partition(np.where(retrained.replied, run.everyone, -1))
-        models = retrained.answered
-        run.record("ALONE", partition, models, clients=retrained.clients)
-    return final_training(run, options, Clusters(partition, models))
-
-
-def model_set(run: Run, options: SRFCA, local_models: LocalModels) -> ModelSet:
-    """Return the local models of the clients that replied, each represented by its client."""
-    clients, subsample = local_models.clients, options.subsample(run.seed)
-    return ModelSet.of_clients(run, local_models.answered, clients, subsample)
-
-
-def final_training(run: Run, options: SRFCA, clusters: Clusters) -> Clusters:
-    """Train inside each cluster from its model, by FedAvg or FedProx, if ``final_steps`` is set."""
-    if not options.final_steps:
-        return clusters
-    local = replace(options.local, steps=options.final_steps, mu=options.final_mu)
-    models = federated_training(
-        run, "FINAL", clusters.models, clusters.partition, local, Mean(),
-        purpose="final", participation=options.participation,
-    )  # fmt: skip
-    clusters = Clusters(clusters.partition, models)
-    run.record("FINAL", clusters.partition, clusters.client_models)
-    return clusters

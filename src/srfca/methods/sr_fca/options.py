@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from srfca.clustering.candidates import Metric
 from srfca.clustering.graph import GraphClustering
-from srfca.clustering.threshold import Metric, check_threshold
+from srfca.clustering.threshold import check_threshold
 from srfca.distances import Distance, distance_named
 from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
@@ -33,10 +34,10 @@ class SRFCA(Method):
             do equally well on their clients' held-out data. None is the lambda of ONE_SHOT if that
             is for distances, and ``auto`` if it is for profiles.
         min_size: t, the smallest number of clients in a cluster.
-        one_shot_steps: Steps that clients train alone in ONE_SHOT; None is those of ``local``. Fewer
-            can be enough to tell who is alike, and leave more for the clusters.
-        refine_steps: R, the largest number of REFINE steps. REFINE stops when it leaves the clusters
-            unchanged: another step would train the same models again.
+        one_shot_steps: Steps that clients train alone in ONE_SHOT; None is those of ``local``.
+            Fewer can be enough to tell which clients are alike, and leave more for the clusters.
+        refine_steps: R, the largest number of REFINE steps. REFINE stops when it leaves the
+            clusters unchanged: another step would train the same models again.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
             a function of two ``ModelSet``.
         samples: Distances use losses on at most this many training samples of each client, drawn
@@ -72,8 +73,8 @@ class SRFCA(Method):
     key: ClassVar[str] = "sr-fca"
     name: ClassVar[str] = "SR-FCA"
     paper: ClassVar[str] = (
-        "Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm with Model-based "
-        "Clustering. TMLR 2024."
+        "Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm with "
+        "Model-based Clustering. TMLR 2024."
     )
     family: ClassVar[Family] = "SR-FCA"
 
@@ -141,9 +142,10 @@ class SRFCA(Method):
 
     @property
     def trainings(self) -> float:
-        """ONE_SHOT, every REFINE, and the last training."""
+        """ONE_SHOT, every REFINE with its resampling, and the last training."""
         together = max(self.refine_steps, 1) + self.final_steps / self.local.steps
-        alone = self.one_shot_training.steps / self.local.steps
+        times_alone = 1 + (self.refine_steps if self.resample else 0)
+        alone = times_alone * self.one_shot_training.steps / self.local.steps
         return alone + together * self.participation
 
     @property

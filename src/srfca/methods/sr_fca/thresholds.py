@@ -19,6 +19,7 @@ from srfca.clustering.threshold import Choice, choose_threshold
 from srfca.distances import ModelSet, distance_named
 from srfca.errors import InputError
 from srfca.methods._common.held_out import held_out_losses, interchangeable, transfer
+from srfca.methods._common.rounds import require_replies
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.scale import cluster_many, cluster_representatives
@@ -84,8 +85,8 @@ class Auto(ThresholdRule):
         """Split a single cluster whose clients vary without a gap, at the median of profiles.
 
         REFINE trains a model for each part, and MERGE joins parts that held-out data do not tell
-        apart; the joined cluster needs another REFINE. Parts of less than a tenth of the clients are
-        left unclustered, and placed by RECLUSTER.
+        apart; the joined cluster needs another REFINE. Parts of less than a tenth of the clients
+        are unclustered, and placed by RECLUSTER.
         """
         single = choice.threshold is None and partition.num_clusters == 1
         if not single or choice.profile is None or distances is None:
@@ -138,11 +139,15 @@ def one_shot_clusters(
     If no threshold shows groups, the clients are one cluster if what one learns serves another, and
     else each client is a cluster of its own.
 
+    Raises:
+        InputError: If fewer than two clients replied, or no cluster is large enough.
+
     Returns:
         The partition, the choice of the threshold, and the distances ``[m, m]`` if all pairs were
         computed, NaN if unknown.
     """
     m = run.num_clients
+    require_replies(local_models.clients, 2)
     partition, choice, distances = _threshold_clusters(run, options, local_models)
     if partition is None:
         gain = transfer(run, local_models.models, local_models.clients)

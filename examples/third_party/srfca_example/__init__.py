@@ -1,0 +1,1 @@
+"""A method and a data set for srfca, from another package."""

@@ -1,0 +1,81 @@
+"""Optional stages of SR-FCA around Algorithms 1 to 4: local models, and what follows REFINE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from srfca.aggregation.rules import Mean
+from srfca.clustering.partition import Partition
+from srfca.distances import ModelSet
+from srfca.methods._common.rounds import (
+    LocalModels,
+    best_models,
+    federated_training,
+    train_locally,
+)
+from srfca.methods._common.run import Run
+from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.thresholds import Labels
+
+if TYPE_CHECKING:
+    from srfca.methods.sr_fca.options import SRFCA
+
+
+def model_set(run: Run, options: SRFCA, local_models: LocalModels) -> ModelSet:
+    """Return the local models of the clients that replied, each represented by its client."""
+    clients, subsample = local_models.clients, options.subsample(run.seed)
+    return ModelSet.of_clients(run, local_models.answered, clients, subsample)
+
+
+def resample(run: Run, options: SRFCA, step: int) -> ModelSet:
+    """Train the local models again on resampled data, as the theory's multi-step version does."""
+    local = replace(options.one_shot_training, resample=True)
+    with run.stage(f"RESAMPLE {step}", run.num_clients * local.steps):
+        return model_set(run, options, train_locally(run, local, run.key(f"resample {step}")))
+
+
+def train_alone(run: Run, options: SRFCA, local_models: ModelSet, partition: Partition) -> Clusters:
+    """Make each client a cluster with its local model, trained through all steps."""
+    models = local_models.models
+    if options.one_shot_training != options.local:
+        with run.stage("ALONE", run.num_clients * options.local.steps):
+            retrained = train_locally(run, options.local, run.key("alone"))
+        partition = Partition(np.where(retrained.replied, run.everyone, -1))
+        models = retrained.answered
+        run.record("ALONE", partition, models, clients=retrained.clients)
+    return final_training(run, options, Clusters(partition, models))
+
+
+def place_unclustered(run: Run, clusters: Clusters, nearest: Labels) -> Clusters:
+    """Place clients that are in no cluster in the nearest one, by loss if that is unknown.
+
+    Args:
+        run: The run.
+        clusters: The clusters.
+        nearest: ``[m]`` the nearest cluster of each client, -1 if unknown.
+    """
+    labels = clusters.partition.labels
+    labels = np.where(labels < 0, nearest, labels)
+    if (labels < 0).any():
+        replied, best = best_models(run, clusters.models, np.flatnonzero(labels < 0))
+        labels[replied] = best
+    clusters = clusters.relabel(labels)
+    run.record("PLACE", clusters.partition, clusters.client_models)
+    return clusters
+
+
+def final_training(run: Run, options: SRFCA, clusters: Clusters) -> Clusters:
+    """Train inside each cluster from its model, by FedAvg or FedProx, if ``final_steps`` is set."""
+    if not options.final_steps:
+        return clusters
+    local = replace(options.local, steps=options.final_steps, mu=options.final_mu)
+    models = federated_training(
+        run, "FINAL", clusters.models, clusters.partition, local, Mean(),
+        purpose="final", participation=options.participation,
+    )  # fmt: skip
+    clusters = Clusters(clusters.partition, models)
+    run.record("FINAL", clusters.partition, clusters.client_models)
+    return clusters

@@ -1,0 +1,13 @@
+"""The error of checks."""
+
+from __future__ import annotations
+
+
+class CheckError(AssertionError):
+    """A federation, or a method, does not do what it should; the message names the check."""
+
+
+def require_check(condition: bool, message: str) -> None:
+    """Raise a ``CheckError`` with this message unless the condition holds."""
+    if not condition:
+        raise CheckError(message)

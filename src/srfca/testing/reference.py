@@ -1,0 +1,305 @@
+"""The reference: the plainest possible loop over clients, with ``torch.optim``.
+
+It is slow on purpose. Every federation, and the simulation with all of its fast paths, has to give
+what it gives, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from srfca import progress
+from srfca.data.client_data import ClientData, Samples, hold_out
+from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
+from srfca.engine.loss import Loss, LossName, correct, loss_named
+from srfca.errors import InputError, require
+from srfca.federation.coordinates import Coordinates
+from srfca.federation.mixture import Mixture
+from srfca.federation.replies import ClientScores, Replies, T
+from srfca.federation.requests import (
+    Collect,
+    Gradients,
+    Losses,
+    Personal,
+    Request,
+    Scores,
+    Shares,
+    Split,
+    Subsample,
+    Subspaces,
+    Train,
+)
+from srfca.models.rows import Layout, make_module, set_training
+from srfca.random import Key, batches, client_words, streams
+from srfca.testing.reference_training import train_entry
+
+
+class ReferenceFederation:
+    """A federation that answers requests client by client, in the most obvious way.
+
+    Args:
+        data: What the clients hold.
+        model: A callable that makes the module, or a module.
+        loss: As of ``Simulation``.
+        augment: As of ``Simulation``.
+        validation: The fraction of each client's training samples that is held out.
+        seed: Decides which ones.
+
+    >>> from srfca import LocalTraining, data, models
+    >>> fed = ReferenceFederation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+    >>> starts = fed.initial_model(0).repeat(4, 1)
+    >>> fed.ask(Train(range(4), starts, LocalTraining(steps=2), Key(0, "demo"))).values.shape
+    torch.Size([4, 650])
+    """
+
+    answers_rounds = False
+
+    def __init__(
+        self,
+        data: ClientData,
+        model: nn.Module | Callable[[], nn.Module],
+        *,
+        loss: LossName | Loss = "auto",
+        augment: AugmentationName | Augmentation = "none",
+        validation: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        self.data, self.model = data, model
+        self.loss = loss_named(loss, data.train.y)
+        self.augment = augmentation_named(augment, data.train.x)
+        train_part, held_out = hold_out(data, validation, seed)
+        parts: dict[Split, Samples | None] = {
+            "train": train_part,
+            "validation": held_out if validation > 0 else None,
+            "test": data.test,
+        }
+        self.layout = Layout.of(make_module(model, seed=0))
+        self.samples = {
+            split: part.to(torch.device("cpu"), self.layout.dtype)
+            for split, part in parts.items()
+            if part is not None
+        }
+        self.optimizers: dict[tuple[int, str], dict[tuple[int, int], Any]] = {}
+        """Optimizer states by training, and by client and model of its mixture."""
+        self.personal: dict[tuple[int, str], dict[int, Tensor]] = {}
+        """Personal coordinates by training and client."""
+
+    @property
+    def client_ids(self) -> Sequence[str]:
+        """Stable ids of the clients, in order."""
+        return self.data.client_ids
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` number of training samples of each client, without validation samples."""
+        return self.samples["train"].sizes
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        """What the clients hold."""
+        return tuple(self.samples)
+
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each trained layer lies in a row."""
+        return self.layout.layers
+
+    def fingerprint(self) -> str:
+        """Return a digest of the data."""
+        return self.data.fingerprint()
+
+    def initial_model(self, seed: int) -> Tensor:
+        """Return w0: ``[P]``."""
+        return self.layout.row(make_module(self.model, seed))
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Answer a request for its clients."""
+        for client in request.clients:
+            require(0 <= client < len(self.client_ids), f"there is no client {client}")
+        answer = getattr(self, f"_answer_{request.name}", None)
+        require(answer is not None, f"the reference does not answer {request.name!r}")
+        assert answer is not None
+        return Replies(request.clients, cast(T, answer(request)))
+
+    def _answer_train(self, request: Train) -> Tensor:
+        self.check_rows(request.starts, len(request.clients))
+        require(request.steps > 0, f"round {request.key.round} is past the end of the training")
+        training = request.key.seed, request.key.purpose
+        if request.key.round == 0:
+            self.optimizers[training] = {}
+            self.personal[training] = {}
+        personal = request.personal
+        rows = []
+        for entry, client in enumerate(request.clients.tolist()):
+            start = request.starts[entry].clone()
+            if personal is not None:
+                default = _take(personal, self.initial_model(request.key.seed))
+                values = self.personal[training].get(client, default)
+                start[_mask(personal, start)] = values
+            rows.append(train_entry(self, request, entry, client, start))
+            progress.report(request.steps)
+        if personal is None:
+            return self._stacked(rows)
+        for client, row in zip(request.clients.tolist(), rows, strict=True):
+            self.personal[training][client] = _take(personal, row)
+        return self._stacked(rows)[:, ~_mask(personal, self.initial_model(0))]
+
+    def _answer_gradients(self, request: Gradients) -> Tensor:
+        self.check_rows(request.models, len(request.clients))
+        rows = []
+        for row, client in zip(request.models, request.clients.tolist(), strict=True):
+            module = set_training(self.module(row))
+            x, y = self.samples["train"].of(client)
+            self.loss(module(x), y).mean().backward()
+            gradient = {name: torch.zeros(1, *shape) for name, shape in self.layout.shapes.items()}
+            for name, parameter in module.named_parameters():
+                if parameter.grad is not None:
+                    gradient[name] = parameter.grad.unsqueeze(0)
+            rows.append(self.layout.stack(gradient)[0])
+        return self._stacked(rows)
+
+    def _answer_losses(self, request: Losses) -> Tensor:
+        self.check_rows(request.models)
+        losses = [
+            [self._loss_of(row, client, request.split, request.subsample) for row in request.models]
+            for client in request.clients.tolist()
+        ]
+        shape = len(request.clients), len(request.models)
+        return torch.tensor(losses, dtype=self.layout.dtype).view(shape)
+
+    def _loss_of(
+        self, row: Tensor, client: int, split: Split, subsample: Subsample | None
+    ) -> float:
+        x, y = self._samples_of(client, split)
+        if subsample is not None:
+            key = Key(subsample.seed, f"sample/{split}")
+            stream = streams(key, client_words([self.client_ids[client]]))
+            size = min(subsample.size, len(x))
+            chosen = batches(stream, torch.tensor([len(x)]), size, 1)[0, 0]
+            x, y = x[chosen], y[chosen]
+        return float(self.loss(self._outputs(row, x), y).mean())
+
+    def _answer_shares(self, request: Shares) -> Tensor:
+        rows = []
+        for entry, client in enumerate(request.clients.tolist()):
+            if isinstance(request.models, Mixture):
+                self.check_rows(request.models.models)
+                weights = request.models.weights[entry]
+                rows.append(self.posterior(request.models.models, weights, client).mean(1))
+            else:
+                self.check_rows(request.models)
+                x, y = self.samples["train"].of(client)
+                losses = [self.loss(self._outputs(row, x), y).tolist() for row in request.models]
+                shares = [0.0] * len(losses)
+                for sample in range(len(x)):
+                    of_sample = [loss[sample] for loss in losses]
+                    shares[of_sample.index(min(of_sample))] += 1 / len(x)
+                rows.append(torch.tensor(shares, dtype=self.layout.dtype))
+        return torch.stack(rows)
+
+    def posterior(self, models: Tensor, weights: Tensor, client: int) -> Tensor:
+        """Return the posterior of each model, given each training sample: ``[k, n]``."""
+        x, y = self.samples["train"].of(client)
+        odds = torch.stack(
+            [
+                weight * torch.exp(-self.loss(self._outputs(row, x), y))
+                for weight, row in zip(weights, models, strict=True)
+            ]
+        )
+        return odds / odds.sum(0)
+
+    def _answer_scores(self, request: Scores) -> ClientScores:
+        losses, accuracies, sizes = [], [], []
+        for entry, client in enumerate(request.clients.tolist()):
+            x, y = self._samples_of(client, request.split)
+            if isinstance(request.models, Mixture):
+                outputs = self._mixed_outputs(request.models, entry, x, y)
+            else:
+                self.check_rows(request.models, len(request.clients))
+                row = request.models[entry].clone()
+                if request.personal is not None:
+                    mask = _mask(request.personal.coordinates, row)
+                    row[mask] = self._personal_of(request.personal, client)
+                outputs = self._outputs(row, x)
+            losses.append(self.loss(outputs, y).mean().double())
+            predicted = correct(outputs, y)
+            accuracies.append(None if predicted is None else predicted.double().mean())
+            sizes.append(len(x))
+        classes = [accuracy for accuracy in accuracies if accuracy is not None]
+        accuracy = torch.stack(classes) if len(classes) == len(losses) else None
+        return ClientScores(torch.stack(losses), accuracy, torch.tensor(sizes))
+
+    def _mixed_outputs(self, mixture: Mixture, entry: int, x: Tensor, y: Tensor) -> Tensor:
+        """Return the weighted mean of outputs, or the logarithm of that of probabilities."""
+        self.check_rows(mixture.models)
+        require(
+            mixture.weights.shape[1] == len(mixture.models) and entry < len(mixture.weights),
+            f"weights of shape {tuple(mixture.weights.shape)}",
+        )
+        total: Tensor = torch.zeros(())
+        for weight, row in zip(mixture.weights[entry], mixture.models, strict=True):
+            outputs = self._outputs(row, x)
+            total = total + weight * (outputs if y.is_floating_point() else outputs.softmax(1))
+        return total if y.is_floating_point() else total.log()
+
+    def _answer_subspaces(self, request: Subspaces) -> Tensor:
+        bases = []
+        for client in request.clients.tolist():
+            x, _ = self.samples["train"].of(client)
+            columns = x.reshape(len(x), -1).T
+            require(
+                1 <= request.rank <= min(columns.shape),
+                f"rank must be from 1 to {min(columns.shape)}, not {request.rank}",
+            )
+            bases.append(torch.linalg.svd(columns).U[:, : request.rank])
+        return torch.stack(bases)
+
+    def _answer_collect(self, request: Collect) -> Tensor:
+        return torch.stack(
+            [self._personal_of(request.personal, client) for client in request.clients.tolist()]
+        )
+
+    def _personal_of(self, personal: Personal, client: int) -> Tensor:
+        stored = self.personal.get((personal.seed, personal.purpose), {})
+        if client not in stored:
+            raise InputError(f"client {self.client_ids[client]!r} has no personal coordinates")
+        return stored[client]
+
+    def _samples_of(self, client: int, split: Split) -> tuple[Tensor, Tensor]:
+        require(split in self.samples, f"the clients have no {split} data")
+        return self.samples[split].of(client)
+
+    def check_rows(self, rows: Tensor, count: int | None = None) -> None:
+        """Raise an ``InputError`` unless rows are ``[count, P]``."""
+        expected = (len(rows) if count is None else count, self.layout.length)
+        require(
+            tuple(rows.shape) == expected,
+            f"rows must have the shape {expected}, not {tuple(rows.shape)}",
+        )
+
+    def parts(self, row: Tensor) -> dict[str, Tensor]:
+        """Return the tensors of a row ``[P]`` by name."""
+        return {name: part[0] for name, part in self.layout.unstack(row.unsqueeze(0)).items()}
+
+    def module(self, row: Tensor) -> nn.Module:
+        """Return a row ``[P]`` as a module."""
+        return self.layout.load(row, make_module(self.model, seed=0))
+
+    @torch.no_grad()
+    def _outputs(self, row: Tensor, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.module(row).eval()(x))
+
+    def _stacked(self, rows: list[Tensor]) -> Tensor:
+        return torch.stack(rows) if rows else torch.empty(0, self.layout.length)
+
+
+def _mask(coordinates: Coordinates, row: Tensor) -> Tensor:
+    return coordinates.mask(len(row))
+
+
+def _take(coordinates: Coordinates, row: Tensor) -> Tensor:
+    return row[_mask(coordinates, row)].clone()

@@ -1,0 +1,90 @@
+"""Short forms of requests, for tests: each returns the values of the replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from srfca.federation import (
+    ClientScores,
+    Gradients,
+    LocalTraining,
+    Losses,
+    Mixture,
+    Replies,
+    Request,
+    Scores,
+    Shares,
+    Split,
+    Subsample,
+    Subspaces,
+    Train,
+)
+from srfca.federation.replies import Clients
+from srfca.random import Key
+
+
+class Asks(Protocol):
+    """What answers requests."""
+
+    def ask(self, request: Request[Any]) -> Replies[Any]: ...
+
+
+def positions(clients: Iterable[int]) -> Clients:
+    return np.array(list(clients), dtype=np.int64)
+
+
+def train(
+    federation: Asks,
+    clients: Iterable[int],
+    starts: Tensor,
+    local: LocalTraining,
+    key: Key,
+    *args: Any,
+    **options: Any,
+) -> Tensor:
+    """``[c, P]``"""
+    request = Train(positions(clients), starts, local, key, *args, **options)
+    return tensor(federation.ask(request))
+
+
+def gradients(federation: Asks, clients: Iterable[int], models: Tensor) -> Tensor:
+    """``[c, P]``"""
+    return tensor(federation.ask(Gradients(positions(clients), models)))
+
+
+def losses(
+    federation: Asks,
+    clients: Iterable[int],
+    models: Tensor,
+    split: Split = "train",
+    subsample: Subsample | None = None,
+) -> Tensor:
+    """``[c, k]``"""
+    return tensor(federation.ask(Losses(positions(clients), models, split, subsample)))
+
+
+def shares(federation: Asks, clients: Iterable[int], models: Tensor | Mixture) -> Tensor:
+    """``[c, k]``"""
+    return tensor(federation.ask(Shares(positions(clients), models)))
+
+
+def scores(
+    federation: Asks, clients: Iterable[int], models: Tensor | Mixture, split: Split = "test"
+) -> ClientScores:
+    values = federation.ask(Scores(positions(clients), models, split)).values
+    assert isinstance(values, ClientScores)
+    return values
+
+
+def subspaces(federation: Asks, clients: Iterable[int], rank: int) -> Tensor:
+    """``[c, features, rank]``"""
+    return tensor(federation.ask(Subspaces(positions(clients), rank)))
+
+
+def tensor(replies: Replies[Any]) -> Tensor:
+    assert isinstance(replies.values, Tensor)
+    return replies.values

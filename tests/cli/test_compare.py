@@ -1,0 +1,176 @@
+"""``srfca compare``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from srfca import Result
+from srfca.cli.app import app
+from srfca.errors import InputError
+from srfca.experiments import runner
+from srfca.report import tables
+from tests.cli.command import QUICK, srfca
+from tests.cli.test_run import METHOD
+from tests.experiments.small import NETWORKS, SMALL, write_sensors
+from tests.experiments.test_saved import Refuse
+
+FAST = [word for setting in SMALL for word in ("--set", setting)]
+
+
+def test_tables_are_plain_when_piped(tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path / "out"))
+    methods = ("--methods", "sr-fca,global,local")
+    done = srfca("compare", "rotated-digits", *methods, *out, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 3
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert [line.split("|")[1].strip() for line in lines[3:6]] == ["SR-FCA", "Global", "Local"]
+    assert "SR-FCA found 2 clusters of 6, 6 clients" in done.stdout
+    [folder] = (tmp_path / "out").glob("sr-fca-seed0-*")
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "result.json", "run.json", "tensors.safetensors",
+    ]  # fmt: skip
+    assert len(Result.load(folder).models) == 2
+    settings = json.loads((folder / "run.json").read_text())["settings"]
+    assert settings["local_training"]["steps"] == 40
+
+
+def test_several_seeds_give_a_mean_and_a_deviation() -> None:
+    arguments = ("compare", "rotated-digits", "--methods", "local,global", "--seeds", "2", *QUICK)
+    runs = [json.loads(line) for line in srfca(*arguments, "--json").stdout.splitlines()]
+    assert [(run["method"], run["seed"]) for run in runs] == [
+        ("local", 0), ("global", 0), ("local", 1), ("global", 1),
+    ]  # fmt: skip
+    assert runs[0]["num_clusters"] is None
+    assert " ± " in srfca(*arguments).stdout
+
+
+def test_methods_by_module_and_class(tmp_path: Path) -> None:
+    (tmp_path / "my_methods.py").write_text(METHOD)
+    done = srfca(
+        "compare", "rotated-digits", *QUICK, "--methods", "local,my_methods:Untrained",
+        "--set", "scale=0", "--jobs", "2", "--out", "out", "--json", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    methods = [json.loads(line)["method"] for line in done.stdout.splitlines()]
+    assert methods == ["local", "my_methods:Untrained"]
+    [folder] = (tmp_path / "out").glob("my_methods.Untrained-seed0-*")
+    assert not Result.load(folder).models.any()
+
+
+def test_a_model_in_a_module(tmp_path: Path) -> None:
+    (tmp_path / "nets_d.py").write_text(NETWORKS)
+    write_sensors(tmp_path)
+    arguments = ("--data", "sensors.npz", "--model", "nets_d:network", "--methods", "sr-fca")
+    out = tmp_path / "out"
+    done = srfca("compare", *arguments, "--json", "--out", str(out), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)
+    assert (metrics["experiment"], metrics["scored_on"]) == ("sensors.npz", "validation")
+    assert metrics["labels"] == [0, 1, 2] * 8
+    [path] = out.glob("sr-fca-seed0-*/run.json")
+    settings = json.loads(path.read_text())["settings"]
+    assert settings["model"] == {"name": "nets_d:network"}
+    assert settings["data"] == {"name": "sensors.npz"}
+
+
+def test_a_change_in_the_package_of_a_model_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "wide").mkdir()
+    (tmp_path / "wide" / "__init__.py").write_text("from wide.net import network")
+    write_sensors(tmp_path)
+    arguments = ("--data", "sensors.npz", "--model", "wide:network", "--methods", "local", "--json")
+    saved_runs = []
+    for width in (4, 4, 8):
+        (tmp_path / "wide" / "net.py").write_text(NETWORKS.replace("16", str(width)))
+        done = srfca("compare", *arguments, "--set", "steps=1", "--out", "out", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        saved_runs.append(len(list((tmp_path / "out").iterdir())))
+    assert saved_runs == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "t.xlsx"], "--table t.xlsx: the name must end with .csv, .md, .tex"),
+        (["--table", "/proc/t.csv"], "cannot write to /proc"),
+        (["--k", "two"], "--k must be a list of whole numbers"),
+        (["--k", "0"], "--k must be one or more numbers from 1 on"),
+        (["--k", "2", "--methods", "local"], "k is for methods that need it"),
+        (["--methods", ","], "--methods is empty"),
+        (["--methods", "local,no_module:Method"], "there is no module 'no_module'"),
+        (["--jobs", "0"], "--jobs"),
+        (["--fine-tune", "-1"], "--fine-tune"),
+    ],
+)
+def test_invalid_input_is_refused_before_any_run(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "make_federation", Refuse())
+    done = CliRunner().invoke(app, ["compare", "rotated-digits", *FAST, *arguments])
+    assert done.exit_code != 0
+    assert isinstance(done.exception, InputError | SystemExit)
+    assert message in str(done.exception) + done.stderr
+    assert done.stdout == ""
+
+
+def test_there_is_no_table_if_all_runs_fail() -> None:
+    settings = ["--set", "lr=1e30", "--methods", "local,global", "--jobs", "1"]
+    done = CliRunner().invoke(app, ["compare", "rotated-digits", *FAST, *settings])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    reasons = [line for line in done.stderr.splitlines() if line.startswith("srfca: Failed: ")]
+    assert ["Local seed 0" in reasons[0], "Global seed 0" in reasons[1]] == [True, True]
+    assert done.stderr.count("diverged") == 4, "as it happens, and at the end"
+
+
+def test_all_options_together(tmp_path: Path) -> None:
+    files = [
+        word for suffix in tables.FORMATS for word in ("--table", str(tmp_path / f"t{suffix}"))
+    ]
+    done = srfca(
+        "compare", "rotated-digits", *FAST, "--methods", "global,local", "--seeds", "2",
+        "--fine-tune", "3", "--equal-budget", "--jobs", "1", *files,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rotated-digits, seeds 0 to 1, every method with SR-FCA's ")
+    assert "fine-tuned %" in done.stdout
+    assert "Cost per client" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert sorted(line.split()[0] for line in done.stderr.splitlines()) == [
+        "1/4", "2/4", "3/4", "4/4",
+    ]  # fmt: skip
+    assert all((tmp_path / f"t{suffix}").stat().st_size for suffix in tables.FORMATS)
+
+
+def test_an_interrupted_comparison_leaves_no_partial_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "srfca", "compare", "rotated-digits", "--seeds", "500"]
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*command, "--out", str(out), "--jobs", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(out.glob("local-seed0-*/run.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert "Traceback" not in error
+    for folder in out.iterdir():
+        names = {path.name for path in folder.iterdir()}
+        assert names <= {"result.json", "run.json", "tensors.safetensors"}
+        if "run.json" in names:
+            Result.load(folder)

@@ -1,0 +1,161 @@
+"""``srfca run`` and ``srfca resume``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from srfca import Result
+from tests.cli.command import QUICK, srfca
+from tests.experiments.small import NETWORKS, write_sensors
+
+METHOD = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from srfca.methods import Answer, Method, Run
+from srfca.methods._common.rounds import one_cluster
+from srfca.parameters import constrained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untrained(Method):
+    """Give every client the initial model, scaled."""
+
+    name: ClassVar[str] = "Untrained"
+    clustered: ClassVar[bool] = False
+
+    scale: float = constrained(1.0, at_least=0)
+
+    def solve(self, run: Run) -> Answer:
+        everyone = one_cluster(run)
+        answer = Answer(everyone.labels, self.scale * run.initial_model().unsqueeze(0))
+        run.record("UNTRAINED", everyone, answer.client_models)
+        return answer
+'''
+
+
+def test_json_is_one_object_and_nothing_else() -> None:
+    done = srfca("run", "rotated-digits", "--seed", "3", "--json", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    metrics = json.loads(done.stdout)
+    assert metrics["experiment"] == "rotated-digits"
+    assert metrics["method"] == "sr-fca"
+    assert metrics["seed"] == 3
+    assert (metrics["num_clusters"], metrics["misclustering"], metrics["ari"]) == (2, 0.0, 1.0)
+    assert 0.5 < metrics["accuracy"] <= 1
+    assert metrics["labels"] == [0, 1] * 6
+    assert metrics["loss"] > 0
+    assert metrics["seconds"] > 0
+
+
+def test_quick_and_fine_tuning() -> None:
+    done = srfca(
+        "run", "rotated-digits", "--quick", "--set", "steps=2", "--fine-tune", "3", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)
+    assert metrics["clients"] == 12
+    assert metrics["tuned_accuracy"] is not None
+
+
+def test_run_shows_the_stages_and_the_reason_for_the_threshold() -> None:
+    done = srfca("run", "rotated-digits", *QUICK)
+    assert "ONE_SHOT" in done.stdout
+    assert "MERGE 1" in done.stdout
+    assert "Threshold: at " in done.stdout
+    assert "exactly the true clusters" in done.stdout
+    assert "Doubtful" not in done.stdout
+
+
+def test_run_warns_of_doubtful_clusters() -> None:
+    settings = ["--set", "steps=7", "--set", "num_clients=20", "--seed", "4"]
+    done = srfca("run", "rotated-digits", *settings)
+    assert "Doubtful: no clear gap: " in done.stdout, done.stdout
+
+
+def test_a_single_cluster_that_was_cut_and_joined_is_not_doubtful() -> None:
+    done = srfca("run", "rotated-digits", "--set", "rotations=1")
+    assert "one cluster, cut into 2 parts" in done.stdout, done.stdout
+    assert "found 1 cluster of 40 clients" in done.stdout
+    assert "Doubtful" not in done.stdout
+
+
+def test_three_groups_of_sensors_are_found_by_one_command(tmp_path: Path) -> None:
+    done = srfca("run", "--data", str(write_sensors(tmp_path)), "--model", "mlp")
+    assert done.returncode == 0, done.stderr
+    assert "SR-FCA found 3 clusters of 8, 8, 8 clients" in done.stdout
+    assert "validation accuracy" in done.stdout
+    assert "test" not in done.stdout
+
+
+def test_a_method_by_module_and_class(tmp_path: Path) -> None:
+    (tmp_path / "my_methods.py").write_text(METHOD)
+    arguments = ["run", "rotated-digits", *QUICK, "--method", "my_methods:Untrained"]
+    done = srfca(*arguments, "--json", "--set", "scale=0", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)
+    assert (metrics["method"], metrics["name"]) == ("my_methods:Untrained", "Untrained")
+    assert metrics["local_steps"] == 0
+    assert not Result.load(tmp_path / "out").models.any(), "the bare setting reached the method"
+    shown = srfca(*arguments, "--set", "my_methods:Untrained.scale=0.5", cwd=tmp_path)
+    assert "rotated-digits, Untrained, seed 0" in shown.stdout, shown.stderr
+    wrong = srfca(*arguments, "--set", "scale=-1", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "scale must be at least 0, not -1.0" in wrong.stderr
+
+
+def test_an_experiment_in_a_file_with_a_model_in_a_module(tmp_path: Path) -> None:
+    network = NETWORKS.replace("nn.Linear(2, 16)", "nn.Flatten(), nn.Linear(64, 16)")
+    (tmp_path / "nets_f.py").write_text(network.replace("16, 4", "16, 10"))
+    (tmp_path / "turned.toml").write_text(
+        'clusters = "2"\n[data]\nname = "rotated_digits"\nrotations = 2\nnum_clients = 6\n'
+        '[model]\nname = "nets_f:network"\n[local_training]\nsteps = 5\n'
+    )
+    done = srfca("run", "turned.toml", "--method", "local", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)
+    assert (metrics["experiment"], metrics["local_steps"]) == ("turned", 6 * 5)
+
+
+def test_a_killed_run_resumes(tmp_path: Path) -> None:
+    command = ["run", "rotated-digits", "--set", "num_clients=12", "--set", "steps=100"]
+    whole, parts = ["--out", str(tmp_path / "whole")], ["--out", str(tmp_path / "parts")]
+    assert srfca(*command, *whole).returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "srfca", *command, *parts, "--journal"], stdout=subprocess.DEVNULL
+    )
+    checkpoints = tmp_path / "parts" / "journal"
+    while not list(checkpoints.glob("*.checkpoint.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "parts" / "result.json").exists()
+    assert srfca("resume", str(tmp_path / "parts")).returncode == 0
+    expected, resumed = (Result.load(tmp_path / name) for name in ("whole", "parts"))
+    assert torch.equal(resumed.models, expected.models)
+    assert resumed.labels.tolist() == expected.labels.tolist()
+    assert resumed.budget == expected.budget
+    metrics = tmp_path / "parts" / "run.json"
+    assert json.loads(metrics.read_text())["seconds"] is None, "it is unknown how long it took"
+    other = srfca(*command, *parts, "--journal", "--method", "ifca")
+    assert other.returncode == 2
+    assert "with other settings: choose another --out" in other.stderr
+    assert srfca("resume", str(tmp_path / "parts")).returncode == 0
+    assert "--journal needs --out" in srfca(*command, "--journal").stderr
+    no_journal = srfca("resume", str(tmp_path / "whole"))
+    assert no_journal.returncode == 2
+    assert "holds no run with a journal" in no_journal.stderr
+    for damaged in ('{"seed": 3}', "[]", "{"):
+        (tmp_path / "parts" / "command.json").write_text(damaged)
+        refused = srfca("resume", str(tmp_path / "parts"))
+        assert refused.returncode == 2
+        assert "command.json is damaged" in refused.stderr
+        assert "Traceback" not in refused.stderr

@@ -1,0 +1,166 @@
+"""A run that was killed resumes where it stopped, and ends with the same bits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from srfca import SRFCA, FedAvg, InputError, Simulation
+from srfca.federation import LocalTraining, Middleware, Replies, Request, Train
+from srfca.federation.middleware.journal import Entry, Journal
+from srfca.methods import (
+    CFL,
+    IFCA,
+    MOCHA,
+    PACFL,
+    Ditto,
+    FedEM,
+    FedSoft,
+    HypCluster,
+    Method,
+    Result,
+)
+from srfca.models import linear
+from tests import examples
+
+LOCAL = LocalTraining(steps=6, local_steps=2, batch_size=5, lr=0.05)
+KEPT = replace(LOCAL, momentum=0.9, keep_state=True)
+DATA = examples.regression([20] * 6, clusters=2)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class KilledAfter(Middleware):
+    """A simulation that answers some requests, then the process is killed."""
+
+    def __init__(self, requests: int = 10**9) -> None:
+        super().__init__(Simulation(DATA, linear(4)))
+        self.answered = 0
+        self.limit = requests
+
+    def ask(self, request: Request[Any]) -> Replies[Any]:
+        if self.answered >= self.limit:
+            raise Killed
+        self.answered += 1
+        return super().ask(request)
+
+
+def assert_same(a: Result, b: Result) -> None:
+    assert np.array_equal(a.labels, b.labels)
+    for name in (
+        "models", "individual_models", "mixture_weights", "fine_tuned_models",
+        "fine_tuned_steps", "loss_limits",
+    ):  # fmt: skip
+        first, second = getattr(a, name), getattr(b, name)
+        assert (first is None and second is None) or torch.equal(first, second), name
+    assert [stage.labels for stage in a.history] == [stage.labels for stage in b.history]
+    assert [stage.loss for stage in a.history] == [stage.loss for stage in b.history]
+    assert [stage.notes for stage in a.history] == [stage.notes for stage in b.history]
+    assert [stage.budget for stage in a.history] == [stage.budget for stage in b.history]
+
+
+METHODS: dict[str, Method] = {
+    "SR-FCA": SRFCA(
+        local=LOCAL, threshold="40%", merge_threshold="auto", refine_steps=2, fine_tune_steps=5
+    ),
+    "SR-FCA with gradients": SRFCA(
+        local=LOCAL, threshold="40%", exchange="gradients", all_pairs=0, final_steps=2
+    ),
+    "SR-FCA with kept state": SRFCA(
+        local=LocalTraining(steps=6, local_steps=2, optimizer="adam", keep_state=True),
+        threshold="40%",
+    ),
+    "IFCA": IFCA(k=2, start="clients", restarts=2, local=LOCAL),
+    "HypCluster": HypCluster(k=2, local=LOCAL),
+    "FedAvg": FedAvg(local=LOCAL, participation=0.5),
+    "FedAvg with kept state": FedAvg(local=KEPT, participation=0.5, fine_tune_steps=5),
+    "CFL": CFL(local=LOCAL),
+    "FedSoft": FedSoft(k=2, start="clients", local=LOCAL),
+    "FedEM": FedEM(k=2, start="clients", local=LOCAL),
+    "FedEM with kept state": FedEM(k=2, start="clients", local=KEPT),
+    "Ditto": Ditto(local=LOCAL),
+    "Ditto with kept state": Ditto(local=KEPT),
+    "MOCHA": MOCHA(local=LOCAL),
+    "PACFL": PACFL(local=LOCAL, rank=2, threshold=30.0),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_killed_run_ends_the_same_whenever_it_was_killed(name: str, tmp_path: Path) -> None:
+    method, uninterrupted = METHODS[name], KilledAfter()
+    expected = method.fit(uninterrupted, seed=3)
+    total = uninterrupted.answered
+    for requests in sorted({*range(0, total, max(1, total // 4)), total - 1}):
+        folder = tmp_path / str(requests)
+        with pytest.raises(Killed):
+            method.fit(KilledAfter(requests), seed=3, journal=folder)
+        again = KilledAfter()
+        assert_same(method.fit(again, seed=3, journal=folder), expected)
+        if not method.local.keep_state and not method.fine_tune_steps:
+            assert again.answered <= total - requests + 1
+    for _ in range(2):
+        assert_same(method.fit(KilledAfter(0), seed=3, journal=folder), expected)
+
+
+def test_a_training_leaves_one_file_however_many_rounds_it_has(tmp_path: Path) -> None:
+    counts = []
+    for steps in (6, 20):
+        folder = tmp_path / str(steps)
+        local = LocalTraining(steps=steps, local_steps=1)
+        FedAvg(local=local).fit(KilledAfter(), seed=0, journal=folder)
+        counts.append(len(list(folder.glob("*.safetensors"))))
+    assert counts[0] == counts[1]
+
+
+def test_the_journal_of_another_run_is_rejected(tmp_path: Path) -> None:
+    FedAvg(local=LOCAL).fit(KilledAfter(), seed=0, journal=tmp_path)
+    with pytest.raises(InputError, match=r"another run: seed differs \(journal: 0, now: 1\)"):
+        FedAvg(local=LOCAL).fit(KilledAfter(), seed=1, journal=tmp_path)
+    with pytest.raises(InputError, match="another run: parameters differs"):
+        FedAvg(local=LOCAL, weighted=False).fit(KilledAfter(), seed=0, journal=tmp_path)
+    for data in (examples.regression([20] * 6, clusters=2, seed=1), replace(DATA, truth=None)):
+        with pytest.raises(InputError, match="another run: data differs"):
+            FedAvg(local=LOCAL).fit(Simulation(data, linear(4)), seed=0, journal=tmp_path)
+    with pytest.raises(InputError, match="another run: data differs"):
+        FedAvg(local=LOCAL).fit(Simulation(DATA, linear(4), validation=0.2), 0, journal=tmp_path)
+    identity = json.loads((tmp_path / "journal.json").read_text())
+    journal = Journal(tmp_path / "new", {k: v for k, v in identity.items() if k != "format"})
+    journal.write(Entry("something else", {}))
+    with pytest.raises(InputError, match="another run: request 0 differs"):
+        FedAvg(local=LOCAL).fit(KilledAfter(), seed=0, journal=tmp_path / "new")
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    method = IFCA(k=2, start="clients", local=LOCAL)
+    method.fit(KilledAfter(), seed=0, journal=tmp_path)
+    file = sorted(tmp_path.glob("*.safetensors"))[0]
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(InputError, match=r"000000.*\.safetensors is damaged"):
+        method.fit(KilledAfter(), seed=0, journal=tmp_path)
+    (tmp_path / "journal.json").write_text("{")
+    with pytest.raises(InputError, match=r"journal\.json is damaged"):
+        method.fit(KilledAfter(), seed=0, journal=tmp_path)
+
+
+class Client2NeverTrains(Middleware):
+    def ask(self, request: Request[Any]) -> Replies[Any]:
+        replies = super().ask(request)
+        return replies.without([2], "asleep") if isinstance(request, Train) else replies
+
+
+def test_missing_replies_are_written(tmp_path: Path) -> None:
+    method = SRFCA(local=LOCAL, threshold="40%")
+    first = method.fit(Client2NeverTrains(Simulation(DATA, linear(4))), journal=tmp_path)
+    again = method.fit(KilledAfter(0), journal=tmp_path)
+    assert first.history[0].notes["missing"] == [
+        {"client": "2", "request": "train", "reason": "asleep"}
+    ]
+    assert_same(first, again)
