@@ -31,6 +31,7 @@ from srfca.federation import (
 )
 from srfca.flower.records import ROWS, arrays_of
 from srfca.methods import IFCA, Method, all_methods
+from srfca.models import mlp
 from srfca.random import Key
 from tests.flower.setup import (
     DATA,
@@ -44,6 +45,8 @@ from tests.flower.setup import (
     train_request,
 )
 
+TWO_LAYERS = mlp(6, 5, 4)
+"""A body and a head, for methods with personal layers."""
 PARAMETERS: dict[str, dict[str, Any]] = {
     "global": {"participation": 0.5},
     "ifca": {"start": "clients"},
@@ -70,7 +73,8 @@ def make_method(method: type[Method]) -> Method:
     "method", [*map(make_method, all_methods()), *MORE], ids=lambda method: method.name
 )
 def test_every_method_gives_the_result_of_a_simulation(method: Method) -> None:
-    federation, simulation = make_federation(), make_simulation()
+    federation = make_federation(make_grid(model=TWO_LAYERS), model=TWO_LAYERS)
+    simulation = make_simulation(TWO_LAYERS)
     result, expected = method.fit(federation, seed=1), method.fit(simulation, seed=1)
     assert result.partition == expected.partition
     assert [stage.labels for stage in result.history] == [s.labels for s in expected.history]
