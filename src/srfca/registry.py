@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
@@ -92,9 +93,17 @@ class Registry(Generic[T]):
             if not module.name.startswith("_"):
                 import_module(f"{self._package}.{module.name}")
         for point in entry_points(group=self._group):
-            item = point.load()
-            if ":" in point.value and self._check is not None and item not in self._items.values():
-                self.add(point.name, self._check(point.value, item))
+            try:
+                self._load_entry_point(point)
+            except Exception as error:  # whatever the other package raises
+                text = f"{self.kind} {point.name!r} of an installed package cannot be used"
+                warnings.warn(f"{text} ({point.value}): {describe(error)}", stacklevel=4)
+
+    def _load_entry_point(self, point: EntryPoint) -> None:
+        """Import the module of an entry point, and register the object that it names, if any."""
+        item = point.load()
+        if ":" in point.value and self._check is not None and item not in self._items.values():
+            self.add(point.name, self._check(point.value, item))
 
 
 def import_object(name: str, kind: str) -> Any:

@@ -126,8 +126,8 @@ def test_an_experiment_in_a_file_with_a_model_in_a_module(tmp_path: Path) -> Non
 
 def test_a_killed_run_resumes(tmp_path: Path) -> None:
     command = ["run", "rotated-digits", "--set", "num_clients=12", "--set", "steps=100"]
-    whole, parts = ["--out", str(tmp_path / "whole")], ["--out", str(tmp_path / "parts")]
-    assert srfca(*command, *whole).returncode == 0
+    complete, parts = ["--out", str(tmp_path / "complete")], ["--out", str(tmp_path / "parts")]
+    assert srfca(*command, *complete).returncode == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "srfca", *command, *parts, "--journal"], stdout=subprocess.DEVNULL
     )
@@ -139,7 +139,7 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
     process.wait()
     assert not (tmp_path / "parts" / "result.json").exists()
     assert srfca("resume", str(tmp_path / "parts")).returncode == 0
-    expected, resumed = (Result.load(tmp_path / name) for name in ("whole", "parts"))
+    expected, resumed = (Result.load(tmp_path / name) for name in ("complete", "parts"))
     assert torch.equal(resumed.models, expected.models)
     assert resumed.labels.tolist() == expected.labels.tolist()
     assert resumed.budget == expected.budget
@@ -150,7 +150,7 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
     assert "with other settings: choose another --out" in other.stderr
     assert srfca("resume", str(tmp_path / "parts")).returncode == 0
     assert "--journal needs --out" in srfca(*command, "--journal").stderr
-    no_journal = srfca("resume", str(tmp_path / "whole"))
+    no_journal = srfca("resume", str(tmp_path / "complete"))
     assert no_journal.returncode == 2
     assert "holds no run with a journal" in no_journal.stderr
     for damaged in ('{"seed": 3}', "[]", "{"):

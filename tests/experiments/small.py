@@ -103,6 +103,6 @@ def coin_tosses(*, num_clients: int = 4, samples: int = 20, seed: int = 0) -> Cl
     return ClientData.from_arrays(arrays, arrays, truth)
 
 
-def untyped_coins(num_clients=4, seed=0, **others):  # type: ignore[no-untyped-def]
+def untyped_coins(num_clients=4, seed=0, **options):  # type: ignore[no-untyped-def]
     """Return clients like ``coin_tosses``, from a function without type annotations."""
     return coin_tosses(num_clients=num_clients, seed=seed)

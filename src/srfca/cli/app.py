@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -51,9 +52,15 @@ def _root(
         raise typer.Exit
 
 
+def _show_warning(message: Warning | str, *details: object, **names: object) -> None:
+    """Print a warning in one line, without the place in the source code."""
+    show_error(f"warning: {message}")
+
+
 def main() -> None:
     """Run the command line. Invalid input ends with one line on standard error and exit code 2."""
     limit_spinning()
+    warnings.showwarning = _show_warning
     try:
         app(prog_name="srfca")
     except InputError as error:

@@ -87,11 +87,11 @@ def load(name: str) -> Experiment:
 
 def _experiment(name: str, content: Mapping[str, Any]) -> Experiment:
     """Return the experiment that a file describes."""
-    given = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    present = {key: value for key, value in content.items() if isinstance(value, Mapping)}
     for key in content:
-        if key not in given and key not in _KEYS:
+        if key not in present and key not in _KEYS:
             raise unknown(f"key of {name}", key, _KEYS)
-    for key in given:
+    for key in present:
         if key not in SHARED_SECTIONS and key not in METHODS and ":" not in key:
             raise unknown(f"section of {name}", key, [*SHARED_SECTIONS, *METHODS.items()])
         if ":" in key:
@@ -102,7 +102,7 @@ def _experiment(name: str, content: Mapping[str, Any]) -> Experiment:
         name=Path(name).name.removesuffix(".toml"),
         description=str(content.get("description", "")),
         clusters=str(content.get("clusters", "unknown")),
-        sections=sections | given,
+        sections=sections | present,
         needs=content.get("needs"),
         settings=_strings(name, content, "set"),
         quick=_strings(name, content, "quick"),

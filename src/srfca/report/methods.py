@@ -41,8 +41,8 @@ def short_citation(paper: str) -> str:
     year = re.search(r"((?:[A-Z]\w+ )*)((?:19|20)\d\d)\b", paper)
     if not colon or year is None:
         return paper
-    first, *others = authors.split(", ")
-    return f"{first}{' et al.' if others else ''}, {year[0]}"
+    first, *coauthors = authors.split(", ")
+    return f"{first}{' et al.' if coauthors else ''}, {year[0]}"
 
 
 def needs(method: type[Method]) -> str:
@@ -68,7 +68,7 @@ def methods_markdown(
         pages: The documentation page of each key that has one.
     """
     if methods is None:
-        methods = [each for each in all_methods() if each.__module__.startswith("srfca.")]
+        methods = [method for method in all_methods() if method.__module__.startswith("srfca.")]
     pages = pages or {}
     text = table_line(["key", "class", "family", "number of clusters", "what it does", "paper"])
     text += table_line(["---"] * 6)
