@@ -69,7 +69,7 @@ class Transformer(nn.Module):
         return torch.as_tensor(self.head(self.layers(tokens).mean(1)))
 
 
-def pretrain(x: Tensor, y: Tensor, steps: int = 300) -> Transformer:
+def pretrain(x: Tensor, y: Tensor, steps: int = 200) -> Transformer:
     """Train the whole network on some images and labels."""
     torch.manual_seed(0)
     model = Transformer()
@@ -93,7 +93,7 @@ def with_adapters(model: Transformer) -> Transformer:
     return model
 
 
-def main(num_clients: int = 50, steps: int = 150) -> None:
+def main(num_clients: int = 50, steps: int = 60) -> None:
     """Pretrain on some digits; the clients have others, half of them upside down."""
     images, labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8) / 16 - 0.3).astype(np.float32)

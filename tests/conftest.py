@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -22,15 +23,25 @@ UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
 
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A folder with a real data set in it, by name; the test is skipped where there is none."""
-    folder = tmp_path_factory.mktemp("data")
+    """A folder with a real data set in it, by name; the test is skipped where there is none.
+
+    The processes of one test session share the folder.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real-data"
+    folder.mkdir(exist_ok=True)
 
     def find(name: str) -> Path:
         if named := os.environ.get("SRFCA_DATA"):
             return Path(named)
         if not UNPACK.exists():
             pytest.skip(f"needs the real {name}: set SRFCA_DATA to a folder that has it")
-        subprocess.run([sys.executable, str(UNPACK), str(folder), name], check=True)
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = folder / f"{name}.done"
+            if not done.exists():
+                subprocess.run([sys.executable, str(UNPACK), str(folder), name], check=True)
+                done.touch()
         return folder
 
     return find

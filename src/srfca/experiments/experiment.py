@@ -200,21 +200,23 @@ def _has(key: str, section: str, values: Mapping[str, Any]) -> bool:
     return section in SHARED_SECTIONS or key in _method_parameters(section) or key in values
 
 
-def _parameters(component: Callable[..., Any]) -> dict[str, Any]:
+@cache
+def _parameters(component: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the parameters of a callable with their types, without those that a run sets."""
     plain_class = isinstance(component, type) and not is_dataclass(component)
     hints = get_type_hints(component.__init__ if plain_class else component)
     variadic = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
-    return {
+    types = {
         name: hints.get(name, Any)
         for name, parameter in signature(component).parameters.items()
         if name not in _SET_BY_THE_RUN and parameter.kind not in variadic
     }
+    return MappingProxyType(types)
 
 
 @cache
 def _method_parameters(key: str) -> Mapping[str, Any]:
-    return MappingProxyType(_parameters(method_class(key)))
+    return _parameters(method_class(key))
 
 
 def unknown_setting(section: str, name: str, types: Mapping[str, Mapping[str, Any]]) -> InputError:
