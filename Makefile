@@ -11,8 +11,8 @@ DEMO := sr-fca,oracle,ifca,global,local
 demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
 
-test: .venv/installed-dev  ## all tests but those on a real network, with coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --cov --cov-report=term -m "not slow"
+test: .venv/installed-dev  ## all tests but those on a real network; COVERAGE=--cov measures coverage
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(COVERAGE) -m "not slow"
 
 test-slow: .venv/installed-dev  ## the tests on a real network: some minutes
 	$(BIN)/python -m pytest -m slow

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("srfca", deadline=None, max_examples=50)
+settings.register_profile("srfca", deadline=None, max_examples=30)
 settings.load_profile("srfca")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.docs.markdown import ROOT, code_blocks, run_python
 
 BLOCKS = [code for _, code in code_blocks("README.md", "python")]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [ROOT / "examples" / name for name in ("quickstart.py", "own_data.py")]
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
@@ -19,6 +20,14 @@ def test_python_blocks_of_the_readme_run_as_printed(code: str, tmp_path: Path) -
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(path: Path, tmp_path: Path) -> None:
     assert "clusters of" in run_python([str(path)], tmp_path)
+
+
+def test_a_frozen_transformer_trains_its_adapters_alone(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "frozen_transformer.py", tmp_path)
+    code = "import frozen_transformer; frozen_transformer.main(num_clients=10, steps=10)"
+    printed = run_python(["-c", code], tmp_path)
+    assert "151,690 in the network, 5,258 trained (3.5%)" in printed
+    assert "clusters of" in printed
 
 
 def test_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
