@@ -16,9 +16,9 @@ from srfca.cli.options import (
     FineTune,
     Json,
     Seed,
-    WholeNumber,
     interruptible,
     split_list,
+    whole_number,
     with_experiment,
 )
 from srfca.errors import require
@@ -43,7 +43,7 @@ def compare(
         int,
         typer.Option(
             metavar="N",
-            click_type=WholeNumber(1),
+            parser=whole_number(1),
             show_default=False,
             help="How many seeds, from --seed on; default: 1.",
         ),
@@ -64,7 +64,7 @@ def compare(
         int | None,
         typer.Option(
             metavar="N",
-            click_type=WholeNumber(1),
+            parser=whole_number(1),
             help="Runs at a time; default: one per core, one on a GPU.",
         ),
     ] = None,

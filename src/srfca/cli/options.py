@@ -10,7 +10,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import click
 import typer
 
 from srfca.cli.console import show_error
@@ -20,25 +19,21 @@ if TYPE_CHECKING:
     from srfca.experiments.experiment import Experiment
 
 
-class WholeNumber(click.ParamType):
-    """A whole number in a range, with error messages in words."""
+def whole_number(minimum: int, maximum: int | None = None) -> Callable[[Any], int]:
+    """Return a parser of whole numbers in a range, with error messages in words."""
 
-    name = "number"
-
-    def __init__(self, minimum: int, maximum: int | None = None) -> None:
-        self.minimum, self.maximum = minimum, maximum
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Convert a string, or fail with a message."""
+    def parse(value: Any) -> int:
         try:
             number = int(value)
         except ValueError:
-            self.fail(f"must be a whole number, not {value!r}", param, ctx)
-        if number < self.minimum:
-            self.fail(f"must be at least {self.minimum}, not {number}", param, ctx)
-        if self.maximum is not None and number > self.maximum:
-            self.fail(f"must be at most {self.maximum}, not {number}", param, ctx)
+            raise typer.BadParameter(f"must be a whole number, not {value!r}") from None
+        if number < minimum:
+            raise typer.BadParameter(f"must be at least {minimum}, not {number}")
+        if maximum is not None and number > maximum:
+            raise typer.BadParameter(f"must be at most {maximum}, not {number}")
         return number
+
+    return parse
 
 
 DataDir = Annotated[
@@ -51,7 +46,7 @@ Seed = Annotated[
     int,
     typer.Option(
         metavar="N",
-        click_type=WholeNumber(0, 2**63 - 1),
+        parser=whole_number(0, 2**63 - 1),
         show_default=False,
         help="Decides the data, the initial model and every draw; default: 0.",
     ),
@@ -62,7 +57,7 @@ FineTune = Annotated[
     typer.Option(
         "--fine-tune",
         metavar="STEPS",
-        click_type=WholeNumber(0),
+        parser=whole_number(0),
         help="Let each client fine-tune its final model, by at most this many steps.",
     ),
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from srfca.cli.options import ExperimentOptions, WholeNumber, interruptible, with_experiment
+from srfca.cli.options import ExperimentOptions, interruptible, whole_number, with_experiment
 
 if TYPE_CHECKING:
     from srfca.experiments.tune import Trial
@@ -22,7 +22,7 @@ def tune(
         int,
         typer.Option(
             metavar="N",
-            click_type=WholeNumber(1),
+            parser=whole_number(1),
             show_default=False,
             help="Settings to try in all, including those of earlier calls; default: 20.",
         ),
@@ -31,7 +31,7 @@ def tune(
         int,
         typer.Option(
             metavar="N",
-            click_type=WholeNumber(1),
+            parser=whole_number(1),
             show_default=False,
             help="Seeds that a trial is averaged over, from 1000 on; default: 1.",
         ),
