@@ -9,11 +9,15 @@ import numpy as np
 from torch import Tensor
 
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     ClientScores,
     Gradients,
     LocalTraining,
     Losses,
+    LossMoments,
     Mixture,
+    OutputMoments,
     Replies,
     Request,
     Scores,
@@ -65,6 +69,44 @@ def losses(
 ) -> Tensor:
     """``[c, k]``"""
     return tensor(federation.ask(Losses(positions(clients), models, split, subsample)))
+
+
+def class_counts(federation: Asks, clients: Iterable[int], presence: bool = False) -> Tensor:
+    """``[c, C]``"""
+    return tensor(federation.ask(ClassCounts(positions(clients), presence)))
+
+
+def balanced_losses(
+    federation: Asks,
+    clients: Iterable[int],
+    models: Tensor,
+    class_shares: Tensor,
+    subsample: Subsample | None = None,
+) -> Tensor:
+    """``[c, k]``"""
+    request = BalancedLosses(positions(clients), models, class_shares, subsample)
+    return tensor(federation.ask(request))
+
+
+def loss_moments(
+    federation: Asks,
+    clients: Iterable[int],
+    models: Tensor,
+    scales: Tensor,
+    splits: tuple[Split, ...] = ("train",),
+) -> Tensor:
+    """``[c, k, 3 + 2 g]``"""
+    return tensor(federation.ask(LossMoments(positions(clients), models, scales, splits)))
+
+
+def output_moments(
+    federation: Asks,
+    clients: Iterable[int],
+    models: Tensor,
+    splits: tuple[Split, ...] = ("train",),
+) -> Tensor:
+    """``[c, k, d + 2 d d]``"""
+    return tensor(federation.ask(OutputMoments(positions(clients), models, splits)))
 
 
 def shares(federation: Asks, clients: Iterable[int], models: Tensor | Mixture) -> Tensor:

@@ -19,6 +19,8 @@ settings.load_profile("srfca")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
+UNPACKED = ("mnist", "cifar10", "femnist", "shakespeare")
+"""The data sets that UNPACK writes."""
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +34,8 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     folder.mkdir(exist_ok=True)
 
     def find(name: str) -> Path:
+        if name not in UNPACKED:
+            return find_installed(name, Path(os.environ.get("SRFCA_DATA", folder)))
         if named := os.environ.get("SRFCA_DATA"):
             return Path(named)
         if not UNPACK.exists():
@@ -45,6 +49,21 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         return folder
 
     return find
+
+
+def find_installed(name: str, folder: Path) -> Path:
+    """The folder, if a data set is in it or is installed with the operating system."""
+    from srfca.data.loaders.publication import PUBLICATIONS
+    from srfca.errors import InputError
+
+    publication = PUBLICATIONS[name]
+    try:
+        missing = [path for path, _ in publication.expected_files(folder) if not path.is_file()]
+    except InputError as error:
+        pytest.skip(str(error))
+    if missing:
+        pytest.skip(str(publication.missing_files_error([missing[0].name], folder)))
+    return folder
 
 
 @pytest.fixture

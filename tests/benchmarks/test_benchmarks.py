@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -46,6 +47,19 @@ def test_gpu_benchmarks_run_on_a_cpu(tmp_path: Path) -> None:
     text = page.read_text()
     for name in ("bf16", "all 64 losses", "trimmed mean", "rotated-mnist", "ResNet9", "LSTM"):
         assert name in text, text
+
+
+def test_balanced_losses_are_compared(tmp_path: Path) -> None:
+    g = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (2000, 28, 28), generator=g, dtype=torch.uint8).numpy().tobytes()
+    labels = (torch.arange(2000) % 10).to(torch.uint8).numpy().tobytes()
+    for name, header, content in (("images-idx3", 16, pixels), ("labels-idx1", 8, labels)):
+        path = tmp_path / f"train-{name}-ubyte.gz"
+        path.write_bytes(gzip.compress(bytes(header) + content))
+    sizes = ["--clients", "9", "--samples", "30", "--only", "3 rotations, Dirichlet(0.3)"]
+    done = run(str(BENCHMARKS / "balanced_loss.py"), "--folder", str(tmp_path), *sizes)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("| 3 rotations, Dirichlet(0.3) inside |") == 3
 
 
 def test_other_parts_run_when_one_fails(tmp_path: Path) -> None:
@@ -120,3 +134,12 @@ def test_sequential_sr_fca_finds_the_same_models(monkeypatch: pytest.MonkeyPatch
         ).sr_fca(seed=0)  # fmt: skip
         assert partition == result.partition
         assert torch.allclose(rows, result.models, atol=1e-4)
+
+
+def test_drift_is_measured() -> None:
+    sizes = ["--datasets", "digits", "--clients", "12", "--steps", "40", "--rounds", "2"]
+    done = run(str(BENCHMARKS / "drift.py"), *sizes, "--only", "a quarter changes group")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    methods = ["SR-FCA, adapted", "SR-FCA, fitted again", "IFCA, K=3", "FedAvg", "Oracle"]
+    assert [line.split(" | ")[3] for line in lines[2:]] == methods

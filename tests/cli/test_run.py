@@ -77,12 +77,13 @@ def test_run_shows_the_stages_and_the_reason_for_the_threshold() -> None:
 def test_run_warns_of_doubtful_clusters() -> None:
     settings = ["--set", "steps=7", "--set", "num_clients=20", "--seed", "4"]
     done = srfca("run", "rotated-digits", *settings)
-    assert "Doubtful: no clear gap: " in done.stdout, done.stdout
+    assert "Doubtful: 4 clusters may do as well: " in done.stdout, done.stdout
 
 
-def test_a_single_cluster_that_was_cut_and_joined_is_not_doubtful() -> None:
+def test_a_single_cluster_is_not_doubtful_and_says_what_was_considered() -> None:
     done = srfca("run", "rotated-digits", "--set", "rotations=1")
-    assert "one cluster, cut into 2 parts" in done.stdout, done.stdout
+    assert "Chose one model for all (accuracy" in done.stdout, done.stdout
+    assert "next was every client alone (accuracy" in done.stdout
     assert "found 1 cluster of 40 clients" in done.stdout
     assert "Doubtful" not in done.stdout
 

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srfca.clustering.matrix import check_distances, complete_subset, off_diagonal
+from srfca.clustering.matrix import (
+    check_distances,
+    comparable_subset,
+    complete_subset,
+    known_pairs,
+    off_diagonal,
+)
 from srfca.errors import InputError
 
 
@@ -34,3 +40,31 @@ def test_rounding_errors_below_zero_are_accepted() -> None:
     check_distances(np.array([[0.0, -1e-7], [1.0, 0.0]]))
     with pytest.raises(InputError, match=r"from 0 to 1 is -0\.001: .*add a constant"):
         check_distances(np.array([[0.0, -1e-3], [1.0, 0.0]]))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(0, 1))
+def test_comparable_vertices_know_a_quarter_of_each_other(
+    seed: int, m: int, unknown: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    distances = np.where(rng.random((m, m)) < unknown, np.nan, rng.random((m, m)))
+    subset = comparable_subset(distances)
+    assert len(subset) >= 1
+    assert np.array_equal(subset, np.unique(subset))
+    among = distances[np.ix_(subset, subset)]
+    assert bool((known_pairs(among).sum(1) >= (len(subset) - 1) / 4).all())
+    assert np.array_equal(comparable_subset(among), np.arange(len(subset)))
+    embedded = np.full((m + 2, m + 2), np.nan)
+    embedded[2:, 2:] = distances
+    if len(subset) > 1:
+        assert np.array_equal(comparable_subset(embedded), subset + 2), "nobody knows the others"
+    assert comparable_subset(np.zeros((m, m))).tolist() == list(range(m))
+
+
+def test_unknown_distances_are_accepted_where_they_are_allowed() -> None:
+    distances = np.array([[0.0, np.nan], [1.0, 0.0]])
+    check_distances(distances, allow_unknown=True)
+    with pytest.raises(InputError, match="NaN, but the one from 0 to 1"):
+        check_distances(distances)
+    with pytest.raises(InputError, match="not be negative"):
+        check_distances(-distances, allow_unknown=True)

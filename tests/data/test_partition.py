@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srfca.data.partition import SizeRule, federate
-from srfca.data.transforms import Transform, invert, rotate, unchanged
+from srfca.data.partitioners import DirichletPartitioner, PathologicalPartitioner
+from srfca.data.transforms import (
+    Transform,
+    gaussian_noise,
+    invert,
+    label_noise,
+    rotate,
+    unchanged,
+)
 from srfca.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -124,3 +132,116 @@ def test_invalid_arguments_are_refused(settings: dict[str, object], message: str
     arguments |= settings
     with pytest.raises(InputError, match=message):
         federate(arguments.pop("x"), arguments.pop("y"), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_partitioner_deals_inside_each_cluster() -> None:
+    x, y = np.arange(1200, dtype=np.float32).reshape(1200, 1), np.arange(1200) % 10
+    two = PathologicalPartitioner(2)
+    dealt = federate(
+        x, y, num_clients=12, clusters=[tagged(0), tagged(1)], partitioner=two, test=(x, y),
+        standardize="no", seed=3,
+    )  # fmt: skip
+    assert dealt.test is not None
+    seen: set[float] = set()
+    for client in range(12):
+        inputs, labels = dealt.train.of(client)
+        assert len(labels.unique()) == 2
+        assert set((labels // 1000).tolist()) == {client % 2}
+        assert torch.equal(inputs[:, 0].long() % 10, labels % 1000), "samples keep their labels"
+        test_labels = dealt.test.of(client)[1]
+        assert set(test_labels.tolist()) == set(labels.tolist())
+        assert not seen & set(inputs[:, 0].tolist())
+        seen |= set(inputs[:, 0].tolist())
+    assert dealt.test.sizes[::2].unique().numel() == 1
+    again = federate(
+        x, y, num_clients=12, clusters=[tagged(0), tagged(1)], partitioner=two, test=(x, y),
+        standardize="no", seed=3,
+    )  # fmt: skip
+    assert again.fingerprint() == dealt.fingerprint()
+
+
+def test_with_a_partitioner_a_number_of_samples_is_the_mean() -> None:
+    x, y = np.zeros((2000, 1), np.float32), np.arange(2000) % 10
+    skewed = DirichletPartitioner(0.5, min_partition_size=5)
+    dealt = federate(
+        x, y, num_clients=10, clusters=[unchanged, unchanged], sizes=80, partitioner=skewed
+    )
+    assert int(dealt.train.sizes.sum()) == 800
+    assert dealt.train.sizes.unique().numel() > 1
+    for sizes, message in (("lognormal", "use SizePartitioner"), (1000, "ask for 5000 samples")):
+        with pytest.raises(InputError, match=message):
+            federate(
+                x, y, num_clients=10, clusters=[unchanged, unchanged], sizes=sizes,  # type: ignore[arg-type]
+                partitioner=skewed,
+            )  # fmt: skip
+
+
+def test_random_transforms_draw_for_each_client_separately() -> None:
+    noisy = gaussian_noise(5)
+    gray = np.full((80, 6, 6), 0.5, np.float32)
+    arguments = {"num_clients": 4, "clusters": [unchanged, noisy], "standardize": "no"}
+    dealt = federate(gray, np.arange(80) % 4, test=(gray, np.arange(80) % 4), **arguments)  # type: ignore[arg-type]
+    assert dealt.test is not None
+    deviations = [float(dealt.train.of(client)[0].std()) for client in range(4)]
+    assert deviations[0] == deviations[2] == 0
+    assert min(deviations[1], deviations[3]) > 0.05
+    images = torch.cat([dealt.train.of(1)[0], dealt.train.of(3)[0], dealt.test.of(1)[0]])
+    assert len(images.unique(dim=0)) == len(images), "no noise occurs twice"
+    again = federate(gray, np.arange(80) % 4, test=(gray, np.arange(80) % 4), **arguments)  # type: ignore[arg-type]
+    assert again.fingerprint() == dealt.fingerprint()
+
+
+def test_transforms_of_single_clients_do_not_change_the_truth() -> None:
+    noise = label_noise(1.0, 4, splits="train")
+    arguments = {"num_clients": 6, "clusters": [unchanged, invert], "test": (X, Y), "seed": 2}
+    plain = federate(X, Y, **arguments)  # type: ignore[arg-type]
+    noisy = federate(X, Y, client_transforms={1: noise, 4: rotate(90)}, **arguments)  # type: ignore[arg-type]
+    assert plain.test is not None
+    assert noisy.test is not None
+    assert plain.truth is not None
+    assert noisy.truth == plain.truth
+    assert (noisy.train.of(1)[1] != plain.train.of(1)[1]).all()
+    assert torch.equal(noisy.test.of(1)[1], plain.test.of(1)[1]), "test labels are right"
+    assert torch.equal(noisy.train.of(0)[1], plain.train.of(0)[1])
+    torch.testing.assert_close(noisy.train.of(4)[0], plain.train.of(4)[0].rot90(1, (1, 2)))
+    with pytest.raises(InputError, match="has a client 6, but there are 6 clients"):
+        federate(X, Y, num_clients=6, clusters=[unchanged], client_transforms={6: noise})
+
+
+def test_label_noise_does_not_change_which_test_samples_a_client_gets() -> None:
+    """Test samples follow the right labels, not the noisy ones."""
+    noise = label_noise(0.9, 4, splits="train")
+    tests = [
+        federate(
+            X, Y, num_clients=4, clusters=[transform], test=(X, Y),
+            partitioner=PathologicalPartitioner(1, "deterministic"),
+        ).test
+        for transform in (unchanged, noise)
+    ]  # fmt: skip
+    assert tests[0] is not None
+    assert tests[1] is not None
+    assert torch.equal(tests[0].y, tests[1].y)
+
+
+def test_outliers_are_clusters_of_one_client_each() -> None:
+    x, y = np.arange(120, dtype=np.float32).reshape(120, 1), np.arange(120)
+    for reuse in (False, True):
+        dealt = federate(
+            x, y, num_clients=10, clusters=[tagged(0), tagged(1)], outliers=[tagged(2), tagged(3)],
+            test=(x, y), reuse=reuse, standardize="no",
+        )  # fmt: skip
+        assert dealt.truth is not None
+        assert dealt.test is not None
+        assert dealt.truth.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 2, 3]
+        tags = [int(dealt.train.of(client)[1][0] // 1000) for client in range(10)]
+        assert tags == dealt.truth.labels.tolist()
+        assert dealt.train.sizes.tolist() == [30 if reuse else 12] * 10
+        assert dealt.test.sizes.tolist() == [30 if reuse else 12] * 10
+    uneven = federate(
+        x, y, num_clients=12, clusters=[tagged(0), tagged(1)], shares=[0.8, 0.2],
+        outliers=[tagged(2), tagged(3)], sizes=4,
+    )  # fmt: skip
+    assert uneven.truth is not None
+    assert uneven.truth.sizes.tolist() == [8, 2, 1, 1]
+    with pytest.raises(InputError, match=r"at least 3 .clusters and outliers., not 2"):
+        federate(x, y, num_clients=2, clusters=[tagged(0)], outliers=[tagged(1), tagged(2)])

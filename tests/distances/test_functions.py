@@ -6,7 +6,17 @@ import torch
 
 from srfca import InputError, Simulation
 from srfca.clustering import Partition
-from srfca.distances import ModelSet, cosine, cross_loss, distance_named, lq, norms, one_sided_loss
+from srfca.distances import (
+    ModelSet,
+    allows_unknown,
+    balanced_cross_loss,
+    cosine,
+    cross_loss,
+    distance_named,
+    lq,
+    norms,
+    one_sided_loss,
+)
 from srfca.models import mlp
 from srfca.testing import ReferenceFederation
 from tests import examples
@@ -96,6 +106,11 @@ def test_distances_by_name(federation: Simulation) -> None:
     models = ModelSet.of_clients(federation, rows(federation, 4, 0))
     np.testing.assert_allclose(distance_named("l3")(models, models), lq(3)(models, models))
     assert distance_named(cosine) is cosine
+    assert distance_named("balanced_cross_loss") is balanced_cross_loss
+    assert not allows_unknown(cross_loss)
+    assert allows_unknown(balanced_cross_loss)
+    assert allows_unknown("presence_balanced_cross_loss")
+    assert allows_unknown(lambda a, b: np.zeros((len(a.models), len(b.models))))
     with pytest.raises(InputError, match="did you mean 'cross_loss'"):
         distance_named("crossloss")
     with pytest.raises(InputError, match="q >= 1"):

@@ -15,7 +15,15 @@ from srfca.federation import Split, Subsample
 from srfca.models import linear, mlp
 from srfca.testing import ReferenceFederation
 from tests import examples
-from tests.asking import gradients, losses, scores, shares, subspaces
+from tests.asking import (
+    gradients,
+    loss_moments,
+    losses,
+    output_moments,
+    scores,
+    shares,
+    subspaces,
+)
 from tests.engine.cases import (
     CASES,
     UNEQUAL,
@@ -53,6 +61,45 @@ def assert_same_scores(
         assert result.accuracy is None
     else:
         torch.testing.assert_close(result.accuracy, expected.accuracy)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_moments_agree_with_the_reference(case: str) -> None:
+    simulation, reference = pair(case)
+    models, scales = different_models(reference, 3), torch.tensor([0.5, 1.0, 2.0]).double()
+    clients = [5, 0, 2, 1]
+    splits: tuple[tuple[Split, ...], ...] = (("train",), ("validation", "train"), ("test",))
+    for chosen in splits:
+        values, expected = (
+            loss_moments(f, clients, models, scales, chosen) for f in (simulation, reference)
+        )
+        assert_same(values, expected)
+        values, expected = (
+            output_moments(f, clients, models, chosen) for f in (simulation, reference)
+        )
+        assert_same(values, expected)
+
+
+class Wide(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.expand(-1, 300)
+
+
+def test_moments_of_too_many_outputs_are_refused() -> None:
+    x, y = torch.randn(5, 4), torch.randn(5, 300)
+    model = nn.Sequential(nn.Linear(4, 1), Wide())
+    simulation = Simulation(ClientData.from_arrays([(x, y)] * 2), model)
+    with pytest.raises(InputError, match="at most 256 outputs, not 300"):
+        output_moments(simulation, [0], simulation.initial_model(0).unsqueeze(0))
+
+
+def test_moments_need_a_split_and_scales() -> None:
+    simulation, reference = pair("mlp")
+    models = different_models(reference, 2)
+    with pytest.raises(InputError, match="at least one split"):
+        output_moments(simulation, [0], models, ())
+    with pytest.raises(InputError, match="scales must be 2 positive numbers"):
+        loss_moments(simulation, [0], models, torch.ones(3))
 
 
 @pytest.mark.parametrize("case", ["linear", "mlp", "frozen", "cnn", "lstm"])
@@ -236,6 +283,8 @@ def test_a_request_for_no_clients_has_an_empty_reply() -> None:
     models, length = different_models(reference, 2), reference.layout.length
     assert gradients(simulation, [], models[:0]).shape == (0, length)
     assert losses(simulation, [], models).shape == (0, 2)
+    assert loss_moments(simulation, [], models, torch.ones(2)).shape == (0, 2, 9)
+    assert output_moments(simulation, [], models).shape == (0, 2, 21)
     assert shares(simulation, [], models).shape == (0, 2)
     assert len(scores(simulation, [], models[:0])) == 0
     assert subspaces(simulation, [], 2).shape == (0, 6, 2)

@@ -11,7 +11,7 @@ from torch import nn
 from srfca import InputError, Simulation
 from srfca.data import ClientData
 from srfca.federation import LocalTraining
-from srfca.models import CNN, LSTM, ResNet9
+from srfca.models import CNN, LSTM, LeNet5, ResNet9
 from srfca.random import Key
 from srfca.testing import ReferenceFederation
 from tests import examples
@@ -21,6 +21,7 @@ from tests.engine.cases import assert_same
 UNEQUAL = [7, 14, 9, 9]
 CASES: dict[str, tuple[ClientData, Callable[[], nn.Module]]] = {
     "cnn": (examples.classification(UNEQUAL, (8, 8)), CNN(classes=3, size=8, hidden=6)),
+    "lenet5": (examples.classification(UNEQUAL, (12, 12)), LeNet5(classes=3, size=12)),
     "resnet9, batch": (
         examples.classification(UNEQUAL, (3, 16, 16)), ResNet9(classes=3, width=2)
     ),

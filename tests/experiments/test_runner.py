@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from srfca import progress
+from srfca.clustering import Choice
 from srfca.distances import ModelSet
 from srfca.errors import InputError
 from srfca.experiments import config, runner
@@ -19,6 +20,7 @@ from srfca.federation import Scores
 from srfca.methods import Run
 from srfca.methods._common.rounds import train_locally
 from srfca.methods.sr_fca.algorithm import recluster, trimmed_mean_gd
+from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.random import Key
 from tests.experiments.small import write_npz
 
@@ -77,9 +79,10 @@ def test_distances_of_poor_local_models_mislead() -> None:
     local_models = train_locally(run, checked.local, Key(4, "one_shot"))
     models = ModelSet.of_clients(federation, local_models.answered)
     clusters = trimmed_mean_gd(run, checked, truth, step=1)
-    moved = recluster(run, plain, clusters, models).partition
+    found = OneShot(truth, Choice("distance", 1.0, None, ""), distance=checked.distance)
+    moved = recluster(run, plain, clusters, models, found).partition
     assert moved.misclustering(truth) == pytest.approx(0.19)
-    assert recluster(run, checked, clusters, models).partition == truth
+    assert recluster(run, checked, clusters, models, found).partition == truth
 
 
 def test_there_must_be_something_to_score_on(tmp_path: Path) -> None:

@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     ClientScores,
     Collect,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Replies,
     Request,
     Round,
@@ -71,8 +75,14 @@ class Stub:
                 return self._rows(count)
             case Round(models=models):
                 return self._rows(len(models))
-            case Losses(models=models):
+            case ClassCounts():
+                return torch.full((count, 3), 4)
+            case Losses(models=models) | BalancedLosses(models=models):
                 return torch.zeros(count, len(models))
+            case LossMoments(models=models):
+                return torch.ones(count, len(models), 5)
+            case OutputMoments(models=models):
+                return torch.ones(count, len(models), 3)
             case Shares():
                 return torch.ones(count, 1)
             case Scores():

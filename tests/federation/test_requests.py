@@ -8,13 +8,17 @@ import torch
 
 from srfca import InputError
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Coordinates,
     Descent,
     Gradients,
     LocalTraining,
     Losses,
+    LossMoments,
     Mixture,
+    OutputMoments,
     Personal,
     Phase,
     Posterior,
@@ -40,6 +44,8 @@ def test_names_are_in_lower_case() -> None:
     assert [request.__name__.lower() for request in requests] == [
         "train", "gradients", "losses", "scores", "shares", "subspaces", "collect", "round"
     ]  # fmt: skip
+    assert LossMoments(CLIENTS, ROWS, torch.ones(3)).name == "lossmoments"
+    assert OutputMoments(CLIENTS, ROWS).select(INDEX).clients.tolist() == [6, 4]
     assert Losses(CLIENTS, ROWS).name == "losses"
 
 
@@ -100,6 +106,11 @@ def test_other_requests_of_some_clients() -> None:
     shares = Shares(CLIENTS, ROWS[:2]).select(INDEX).models
     assert isinstance(shares, torch.Tensor)
     assert torch.equal(shares, ROWS[:2])
+    assert ClassCounts(CLIENTS, presence=True).select(INDEX).presence
+    balanced = BalancedLosses(CLIENTS, ROWS[:2], torch.ones(2, 4)).select(INDEX)
+    assert balanced.clients.tolist() == [6, 4]
+    assert balanced.models.shape == (2, 5)
+    assert balanced.class_shares.shape == (2, 4)
     assert Subspaces(CLIENTS, 2).select(INDEX).clients.tolist() == [6, 4]
     personal = Personal(Coordinates(((0, 1),)), 0, "x")
     assert Collect(CLIENTS, personal).select(INDEX).personal is personal

@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Context
 
-from srfca import SRFCA, InputError, progress
+from srfca import SRFCA, ClientData, InputError, progress
+from srfca import models as models_of
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Coordinates,
     Descent,
     Gradients,
     Losses,
+    LossMoments,
     Mixture,
+    OutputMoments,
     Personal,
     Posterior,
     Request,
@@ -28,11 +34,14 @@ from srfca.federation import (
     Subspaces,
     Traffic,
     Train,
+    num_classes,
 )
 from srfca.flower.records import ROWS, arrays_of
 from srfca.methods import IFCA, Method, all_methods
 from srfca.models import mlp
 from srfca.random import Key
+from srfca.testing.method_case import tensors_of
+from tests import examples
 from tests.flower.setup import (
     DATA,
     EVERYONE,
@@ -56,6 +65,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 MORE: list[Method] = [
     SR_FCA,
     SRFCA(local=LOCAL, threshold=1.2, all_pairs=0, distance="one_sided_loss", resample=True),
+    SRFCA(local=LOCAL, distance="balanced_cross_loss"),
+    SRFCA(local=LOCAL, distance="presence_balanced_cross_loss", threshold="45%", samples=20),
     SRFCA(local=LOCAL, distance="l2", exchange="gradients", final_steps=4, fine_tune_steps=10),
     IFCA(k=2, local=LOCAL, exchange="gradients", start="distant"),
 ]
@@ -82,13 +93,12 @@ def test_every_method_gives_the_result_of_a_simulation(method: Method) -> None:
         assert stage.loss == pytest.approx(expected_stage.loss, abs=1e-5)
         assert stage.accuracy == pytest.approx(expected_stage.accuracy, abs=1e-9)
         assert stage.budget == expected_stage.budget
-    names = ["models", "mixture_weights", "fine_tuned_models", "loss_limits"]
-    if expected.personal is None:  # a simulation collects what real clients keep
-        names.append("individual_models")
-    for name in names:
-        rows, expected_rows = getattr(result, name), getattr(expected, name)
-        assert (rows is None) == (expected_rows is None)
-        assert rows is None or torch.allclose(rows, expected_rows, atol=1e-5), name
+    tensors, expected_tensors = tensors_of(result), tensors_of(expected)
+    if expected.personal is not None:  # a simulation collects what real clients keep
+        expected_tensors.pop("individual_models")
+    assert tensors.keys() == expected_tensors.keys()
+    for name, tensor in tensors.items():
+        assert torch.allclose(tensor, expected_tensors[name], atol=1e-4), name
     scores, expected_scores = result.scores(federation), expected.scores(simulation)
     assert torch.allclose(scores.loss, expected_scores.loss, atol=1e-5)
     assert scores.accuracy is not None
@@ -100,6 +110,8 @@ def test_every_method_gives_the_result_of_a_simulation(method: Method) -> None:
 
 CLIENTS = np.array([5, 1, 5, 2])
 """A client may be asked for several entries."""
+SHARES = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+"""Class shares of three models; the losses of the last are unknown."""
 
 
 def models(count: int) -> torch.Tensor:
@@ -126,6 +138,12 @@ def requests() -> dict[str, Request[Any]]:
         "losses, subsample": Losses(CLIENTS, models(3), subsample=Subsample(7, 1)),
         "losses, validation subsample": Losses(CLIENTS, models(3), "validation", Subsample(2, 1)),
         "losses, test subsample": Losses(CLIENTS, models(3), "test", Subsample(7, 1)),
+        "class counts": ClassCounts(CLIENTS),
+        "class counts, presence": ClassCounts(CLIENTS, presence=True),
+        "balanced losses": BalancedLosses(CLIENTS, models(3), SHARES),
+        "balanced losses, subsample": BalancedLosses(CLIENTS, models(3), SHARES, Subsample(20, 1)),
+        "moments of losses": LossMoments(CLIENTS, models(2), torch.ones(2).double()),
+        "moments of outputs": OutputMoments(CLIENTS, models(2), ("train", "validation")),
         "scores": Scores(CLIENTS, models(4)),
         "scores, validation": Scores(CLIENTS, models(4), "validation"),
         "scores, train": Scores(CLIENTS, models(4), "train"),
@@ -146,6 +164,8 @@ def test_a_request_may_be_empty() -> None:
     assert federation.ask(Shares(nobody, models(2))).values.shape == (0, 2)
     assert len(federation.ask(Scores(nobody, models(1)[:0])).values) == 0
     assert federation.ask(Subspaces(nobody, 2)).values.shape == (0, 6, 2)
+    assert federation.ask(ClassCounts(nobody)).values.shape == (0, 4)
+    assert federation.ask(BalancedLosses(nobody, models(3), SHARES)).values.shape == (0, 3)
     assert federation.traffic.messages == messages
 
 
@@ -161,7 +181,7 @@ def test_every_request_gets_the_replies_of_a_simulation(name: str) -> None:
         assert torch.allclose(replies.values.accuracy, expected.values.accuracy.double())
         assert torch.equal(replies.values.num_samples, expected.values.num_samples)
     else:
-        assert torch.allclose(replies.values, expected.values, atol=1e-5)
+        assert torch.allclose(replies.values, expected.values, atol=1e-5, equal_nan=True)
         assert replies.values.dtype == expected.values.dtype
 
 
@@ -194,11 +214,12 @@ def test_a_request_is_one_message_and_a_row_is_sent_once() -> None:
     rounds = 1 + LOCAL.rounds  # ONE_SHOT, TRIMMED_MEAN_GD
     assert kinds.count("train.train") == M * rounds
     assert kinds.count("query.losses") == 2 * M  # all pairs; all cluster models, both splits
-    assert len(kinds) == M * (rounds + 2)
+    assert kinds.count("query.loss_moments") == M  # what newcomers are compared with
+    assert len(kinds) == M * (rounds + 3)
     sent = [len(arrays_of(message.content, ROWS)) for message in grid.sent.values()]
     assert sum(sent) == result.budget.models_down
     traffic = [stage.notes["traffic"] for stage in result.history if "traffic" in stage.notes]
-    assert sum(stage["messages"] for stage in traffic) == federation.traffic.messages
+    assert sum(stage["messages"] for stage in traffic) == federation.traffic.messages - M
 
 
 def test_traffic_of_a_reply_is_all_since_the_last_request() -> None:
@@ -246,6 +267,51 @@ def test_losses_are_asked_for_once_until_they_are_forgotten() -> None:
     assert torch.equal(accuracy, torch.as_tensor(simulation.ask(request).values.accuracy))
 
 
+def test_balanced_losses_and_class_counts_are_asked_for_once() -> None:
+    federation, clients = make_federation(), np.array([1, 5])
+    rows, messages = models(3), federation.traffic.messages
+    for _ in range(2):
+        federation.ask(ClassCounts(clients))
+        federation.ask(BalancedLosses(clients, rows, SHARES))
+    federation.ask(BalancedLosses(clients, rows[1:], SHARES[1:], Subsample(1000, 3)))
+    held_out = federation.ask(Losses(clients, rows, "validation")).values
+    assert federation.traffic.messages == messages + 4, "held-out losses came with balanced ones"
+    expected = make_simulation().ask(Losses(clients, rows, "validation")).values
+    assert torch.allclose(held_out, expected, atol=1e-6)
+    federation.ask(ClassCounts(clients, presence=True))
+    federation.ask(BalancedLosses(clients, rows, SHARES, Subsample(7, 3)))
+    federation.ask(BalancedLosses(clients, rows, SHARES.flip(1)))
+    assert federation.traffic.messages == messages + 10
+    federation.forget_losses()
+    federation.ask(ClassCounts(clients))
+    federation.ask(BalancedLosses(clients, rows, SHARES))
+    assert federation.traffic.messages == messages + 14
+
+
+def test_models_beyond_numbers_are_not_sent() -> None:
+    federation, rows = make_federation(), models(2)
+    rows[1] = torch.nan
+    losses = federation.ask(BalancedLosses(EVERYONE, rows, SHARES[:2])).values
+    assert bool((losses[:, 1] == torch.inf).all())
+    assert bool(losses[:, 0].isfinite().all())
+
+
+def test_clients_without_classes_are_refused() -> None:
+    data = examples.regression([20] * M)
+    linear = models_of.linear(4)
+
+    def load(context: Context) -> ClientData:
+        return data.select(int(context.node_config["partition-id"]))
+
+    federation = make_federation(make_grid(model=linear, data=load), model=linear)
+    assert num_classes(federation) is None
+    with pytest.raises(
+        InputError, match=r"class counts need clients that classify .* \[0\] classes"
+    ):
+        federation.ask(ClassCounts(EVERYONE))
+    assert num_classes(make_federation()) == 4
+
+
 def test_shapes_are_checked_before_anything_is_sent() -> None:
     federation = make_federation()
     messages, zero = federation.traffic.messages, np.array([0])
@@ -253,6 +319,8 @@ def test_shapes_are_checked_before_anything_is_sent() -> None:
         federation.ask(Losses(zero, torch.zeros(2, 5)))
     with pytest.raises(InputError, match="1 rows of length 28"):
         federation.ask(Gradients(zero, torch.zeros(2, 28)))
+    with pytest.raises(InputError, match=r"class shares of shape \(3, 4\), not \(3, 3\)"):
+        federation.ask(BalancedLosses(zero, torch.zeros(3, 28), SHARES[:, :3]))
     nothing: Any = "nothing"
     with pytest.raises(InputError, match="no nothing data"):
         federation.ask(Losses(zero, torch.zeros(2, 28), nothing))

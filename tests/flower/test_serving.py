@@ -61,7 +61,7 @@ def test_a_new_client_that_fails_once_is_asked_again() -> None:
     result = SR_FCA.fit(federation, seed=1)
     grid.join(7)
     federation.newcomers()
-    grid.fault = raising("query.losses", 7)
+    grid.fault = raising("query.loss_moments", 7)
     result = place_newcomers(federation, result, federation.newcomers())
     assert result.labels[7] == -1
     grid.fault = no_fault

@@ -316,16 +316,16 @@ def test_sr_fca_trains_all_clients_alone_after_a_short_one_shot_where_none_are_a
     complete = Run(Simulation(data, linear(4), device="cpu"))
     expected = train_locally(complete, LOCAL, Key(0, "alone")).rows
     assert torch.equal(result.models, expected[[0, 1, 2, 3, 5]])
-    assert [stage.name for stage in result.history[:2]] == ["ONE_SHOT", "ALONE"]
+    assert [stage.name for stage in result.history[-3:]] == ["ALONE", "DECIDE", "PLACE"]
 
 
-def test_sr_fca_cuts_varying_clients_into_parts_without_those_that_did_not_reply() -> None:
+def test_sr_fca_separates_varying_clients_without_those_that_did_not_reply() -> None:
     data, places = examples.on_a_line(0.5, 0)
     federation = dropping({0: [2, 7], 1: [2, 7], 2: [2, 7]}, data, validation=0.25)
     local = LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.02)
     result = SRFCA(local=local).fit(federation, seed=0)
     first = result.history[0]
-    assert "cut into 2 parts" in first.notes["reason"]
+    assert "2 clusters of largest separation" in first.notes["reason"]
     assert [client for client, label in enumerate(first.labels) if label < 0] == [2, 7]
     assert result.partition.num_clusters == 2
     assert (result.labels >= 0).all()

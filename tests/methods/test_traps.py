@@ -26,6 +26,7 @@ from srfca.methods import Run
 from srfca.methods._common.rounds import train_locally
 from srfca.methods.sr_fca.algorithm import merge, recluster, trimmed_mean_gd
 from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -55,7 +56,9 @@ def test_2_recluster_keeps_models_and_numbers_together() -> None:
     local_models = ModelSet.of_clients(run, torch.tensor([[9.0], [9.1], [0.0], [0.2]]))
     models = torch.tensor([[0.0], [5.0], [9.0]])
     clusters = Clusters(Partition([0, 0, 1, 2]), models)
-    result = recluster(run, SRFCA(distance="l2", threshold=1.0), clusters, local_models)
+    options = SRFCA(distance="l2", threshold=1.0)
+    found = OneShot(clusters.partition, Choice("distance", 1.0, None, ""), distance="l2")
+    result = recluster(run, options, clusters, local_models, found)
     assert result.partition.labels.tolist() == [0, 0, 1, 1], "renumbered, and one has disappeared"
     assert result.models.tolist() == [[9.0], [0.0]], "and so have the models"
 
@@ -63,13 +66,13 @@ def test_2_recluster_keeps_models_and_numbers_together() -> None:
 def test_3_merge_averages_and_what_is_reported_comes_after_it() -> None:
     clusters = Clusters(Partition([0, 0, 1, 1, 2, 2]), torch.tensor([[0.0], [1.0], [9.0]]))
     options = SRFCA(distance="l2", merge_threshold=2.0)
-    choice = Choice("distance", None, None, "")
-    merged, _ = merge(Run(regressions(6)), options, clusters, choice)
+    found = OneShot(clusters.partition, Choice("distance", None, None, ""), distance="l2")
+    merged, _ = merge(Run(regressions(6)), options, clusters, found)
     assert merged.models.tolist() == [[0.5], [9.0]]
     federation = regressions()
-    result = SRFCA(local=LOCAL).fit(federation)
+    result = SRFCA(local=LOCAL, threshold=2.5, distance="l2").fit(federation)
     last = result.history[-1]
-    assert last.name == "MERGE 1"
+    assert last.name.startswith("MERGE")
     assert last.labels == tuple(result.labels.tolist())
     validation = scores(federation, result.client_models, "validation")
     assert last.loss == pytest.approx(float(validation.loss.mean()))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from srfca.errors import InputError
-from srfca.models import CNN, LSTM, MODELS, Layout, ResNet9
+from srfca.models import CNN, LSTM, MODELS, Layout, LeNet5, ResNet9
 
 FEMNIST = (25 * 32 + 32) + (25 * 32 * 64 + 64) + (64 * 7 * 7 + 1) * 2048 + 2049 * 62
 CONVOLUTIONS = 9 * (3 * 64 + 64 * 128 + 2 * 128**2 + 128 * 256 + 256 * 512 + 2 * 512**2)
@@ -21,6 +21,8 @@ SIZES: list[tuple[Callable[[], nn.Module], int]] = [
     (CNN(classes=5, channels=3, size=10, hidden=6), 76 * 32 + 801 * 64 + 257 * 6 + 7 * 5),
     (ResNet9(), CONVOLUTIONS + 2 * NORMS + 513 * 10),
     (ResNet9(norm="group"), CONVOLUTIONS + NORMS + 513 * 10),
+    (LeNet5(), 26 * 6 + 151 * 16 + 401 * 120 + 121 * 84 + 85 * 10),
+    (LeNet5(channels=3, size=32), 76 * 6 + 151 * 16 + 577 * 120 + 121 * 84 + 85 * 10),
     (LSTM(), SHAKESPEARE),
     (LSTM(symbols=7, embedding=3, hidden=4, layers=1), 7 * 3 + 16 * (3 + 4 + 2) + 5 * 7),
 ]
@@ -43,6 +45,8 @@ def test_the_sizes_of_the_papers_networks() -> None:
         (CNN(hidden=8), torch.randn(3, 28, 28), 62),
         (CNN(hidden=8), torch.randn(3, 1, 28, 28), 62),
         (CNN(classes=4, channels=3, size=9, hidden=8), torch.randn(3, 3, 9, 9), 4),
+        (LeNet5(), torch.randn(3, 28, 28), 10),
+        (LeNet5(classes=4, channels=3, size=12), torch.randn(3, 3, 12, 12), 4),
         (ResNet9(width=2), torch.randn(3, 3, 32, 32), 10),
         (ResNet9(classes=4, channels=1, norm="group", width=3), torch.randn(3, 1, 28, 28), 4),
         (LSTM(hidden=4), torch.randint(80, (3, 80)), 80),
@@ -77,6 +81,7 @@ def test_the_lstm_depends_on_the_last_symbol() -> None:
         (CNN, {"channels": -1}, "channels must be at least 1, not -1"),
         (CNN, {"hidden": 0}, "hidden must be at least 1, not 0"),
         (CNN, {"size": 3}, "size must be at least 4 for two max pools, not 3"),
+        (LeNet5, {"size": 11}, "size must be at least 12 for LeNet-5, not 11"),
         (ResNet9, {"width": 0}, "width must be at least 1, not 0"),
         (ResNet9, {"norm": "bach"}, "unknown norm 'bach': did you mean 'batch'"),
         (ResNet9, {"norm": "layer"}, "unknown norm 'layer': choose from batch, group"),

@@ -11,6 +11,8 @@ import torch
 
 from srfca import InputError, Simulation
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     ClientScores,
     DropReplies,
     Federation,
@@ -128,6 +130,22 @@ CHANGES: dict[str, tuple[type, Callable[[Any, Any], Any], str]] = {
         "evaluation: Gradients must have the shape",
     ),
     "losses transposed": (Losses, lambda r, v: v.T, "evaluation: Losses on train data must have"),
+    "class counts off": (ClassCounts, lambda r, v: v + 1, "classes: ClassCounts differs"),
+    "balanced losses off": (
+        BalancedLosses,
+        lambda r, v: 2 * v,
+        "classes: BalancedLosses differs",
+    ),
+    "unknown balanced losses are numbers": (
+        BalancedLosses,
+        lambda r, v: v.nan_to_num(),
+        "classes: BalancedLosses must be NaN where the answer is not defined",
+    ),
+    "known balanced losses are unknown": (
+        BalancedLosses,
+        lambda r, v: v * torch.nan,
+        "classes: BalancedLosses must be finite",
+    ),
     "not the same twice": (Train, noisy, "repetition: the same 'train' request"),
     "shares off": (Shares, lambda r, v: v / 2, "evaluation: Shares differs"),
     "subspaces off": (

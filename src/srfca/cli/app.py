@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from srfca._version import __version__
-from srfca.cli import catalog, compare, data, flower, run, tune
+from srfca.cli import bench, catalog, compare, data, flower, run, tune
 from srfca.cli.console import show_error
 from srfca.errors import InputError
 from srfca.threads import limit_spinning
@@ -37,6 +37,10 @@ data_app = _make_app("Check and download data sets.")
 data_app.command("check")(data.check)
 data_app.command("get")(data.get)
 app.add_typer(data_app, name="data")
+
+bench_app = _make_app("Benchmarks.")
+bench_app.command("field")(bench.field)
+app.add_typer(bench_app, name="bench")
 
 flower_app = _make_app("Real clients, with Flower.")
 flower_app.command("new")(flower.new)

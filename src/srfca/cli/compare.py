@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +10,11 @@ from srfca.cli.console import show_error
 from srfca.cli.options import (
     ExperimentOptions,
     FineTune,
+    Jobs,
     Json,
+    SavedRuns,
     Seed,
+    TableFiles,
     interruptible,
     split_list,
     whole_number,
@@ -24,7 +23,6 @@ from srfca.cli.options import (
 from srfca.errors import require
 
 if TYPE_CHECKING:
-    from srfca.experiments.executor import OnFinish, RunOutcome, RunSpec
     from srfca.report.tables import Report
 
 
@@ -60,26 +58,14 @@ def compare(
         typer.Option("--equal-budget", help="Give every method as many local steps as SR-FCA."),
     ] = False,
     fine_tune: FineTune = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            parser=whole_number(1),
-            help="Runs at a time; default: one per core, one on a GPU.",
-        ),
-    ] = None,
-    table: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Write the table: .csv, .md or .tex. Repeatable."),
-    ] = None,
+    jobs: Jobs = None,
+    table: TableFiles = None,
     as_json: Json = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Save runs in this folder; runs that it holds are not repeated."),
-    ] = None,
+    out: SavedRuns = None,
 ) -> None:
     """Run several methods side by side, on an experiment or on your data."""
     from srfca.cli import tables
+    from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments import compare as comparing
     from srfca.experiments.executor import RunExecutor
@@ -99,15 +85,7 @@ def compare(
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
         executor = RunExecutor(experiment, options.device, options.data_dir, out, monitor)
-        print_json = _ordered_printer(specs) if as_json else None
-
-        def on_finish(outcome: RunOutcome) -> None:
-            progress.on_finish(outcome)
-            if print_json is not None:
-                print_json(outcome)
-
-        with progress.bar:
-            comparison = comparing.execute(executor, specs, jobs, on_finish)
+        comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
     failures = tables.failure_lines(comparison.failures)
     if comparison.metrics:
         listed = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
@@ -154,18 +132,3 @@ def _numbers(k: str | None) -> tuple[int, ...] | None:
         bool(numbers) and min(numbers) >= 1, f"--k must be one or more numbers from 1 on, not {k!r}"
     )
     return numbers
-
-
-def _ordered_printer(specs: Sequence[RunSpec]) -> OnFinish:
-    """Return a function that prints metrics as JSON in the order of the specs, without delay."""
-    remaining = deque(specs)
-    waiting: dict[RunSpec, RunOutcome] = {}
-
-    def on_finish(outcome: RunOutcome) -> None:
-        waiting[outcome.spec] = outcome
-        while remaining and remaining[0] in waiting:
-            metrics = waiting.pop(remaining.popleft()).metrics
-            if metrics is not None:
-                typer.echo(json.dumps(metrics))
-
-    return on_finish

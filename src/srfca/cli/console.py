@@ -47,6 +47,16 @@ def show(content: Table | str, style: str | None = None) -> None:
         print("\n".join(line for line in lines if line), end="\n\n")
 
 
+def fits(table: Table) -> bool:
+    """Tell whether a table fits the terminal, no cell wrapped; when piped, any table does."""
+    from rich.console import Console
+
+    console = Console()
+    unlimited = console.options.update(width=_UNLIMITED)
+    width = console.measure(table, options=unlimited).maximum
+    return not sys.stdout.isatty() or width <= console.width
+
+
 def _fit(console: Console, table: Table) -> int:
     """Set the widths of a table's columns, and return the width of a console that holds it.
 

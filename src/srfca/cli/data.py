@@ -22,7 +22,9 @@ def check(data_dir: DataDir = None) -> None:
 
 
 def get(
-    name: Annotated[str, typer.Argument(help="mnist, cifar10, femnist or shakespeare.")],
+    name: Annotated[
+        str, typer.Argument(help="mnist, fashion_mnist, cifar10, femnist or shakespeare.")
+    ],
     data_dir: DataDir = None,
 ) -> None:
     """Download a data set from its publisher, or resume an interrupted download."""

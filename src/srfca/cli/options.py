@@ -61,6 +61,29 @@ FineTune = Annotated[
         help="Let each client fine-tune its final model, by at most this many steps.",
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        show_default=False, help="auto (a GPU if there is one; the default), cpu, cuda:1, ..."
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A small run of a few seconds.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        parser=whole_number(1),
+        help="Runs at a time; default: one per core, one on a GPU.",
+    ),
+]
+TableFiles = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Write the table: .csv, .md or .tex. Repeatable."),
+]
+SavedRuns = Annotated[
+    Path | None,
+    typer.Option(help="Save runs in this folder; runs that it holds are not repeated."),
+]
 
 
 @dataclass(frozen=True)
@@ -78,14 +101,9 @@ class ExperimentOptions:
         str | None,
         typer.Option(help="With --data: mlp (the default), linear, ... or your MODULE:FACTORY."),
     ] = None
-    device: Annotated[
-        str,
-        typer.Option(
-            show_default=False, help="auto (a GPU if there is one; the default), cpu, cuda:1, ..."
-        ),
-    ] = "auto"
+    device: Device = "auto"
     data_dir: DataDir = None
-    quick: Annotated[bool, typer.Option("--quick", help="A small run of a few seconds.")] = False
+    quick: Quick = False
     set_: Annotated[
         list[str] | None,
         typer.Option(

@@ -101,7 +101,10 @@ def show_run(run: ScoredRun) -> None:
     notes = result.history[0].notes
     if notes.get("reason"):
         show(f"Threshold: {notes['reason']}.")
-    if notes.get("warning") and result.partition.num_clusters > 1:
+    if result.decision is not None:
+        show(result.decision)
+        notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
+    if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
     if result.clustered:
         show(tables.clusters_sentence(metrics))

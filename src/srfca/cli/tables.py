@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from srfca.clustering.partition import Partition
 from srfca.report.methods import needs, short_citation, summary_line
 from srfca.report.summary import Metrics
 from srfca.report.summary import Table as Summary
@@ -88,14 +89,32 @@ def stages_table(result: Result) -> Table:
 
 
 def summary_table(summary: Summary) -> Table:
-    """Return a table of methods side by side, the best of each column in bold."""
+    """Return a table of methods or federations, the best cells in bold."""
     line_break = "\n" if sys.stdout.isatty() else " "
     columns = [column.replace("\n", line_break) for column in summary.columns]
-    table = _table("method", *columns, numbers=columns)
+    table = _table(summary.head, *columns, numbers=columns)
     for name, cells, best in zip(summary.names, summary.cells, summary.best, strict=True):
         table.add_row(
             name, *(Text(c, style="bold" if b else "") for c, b in zip(cells, best, strict=True))
         )
+    return table
+
+
+def compact_table(summary: Summary, narrow: bool) -> Table:
+    """Return a table without edges in a terminal.
+
+    Args:
+        summary: What to show.
+        narrow: Put deviations, and true numbers of clusters, into a second line of their cells.
+    """
+    if narrow:
+        cells = [
+            [cell.replace(" ±", "\n±").replace(" of ", "\nof ") for cell in line]
+            for line in summary.cells
+        ]
+        summary = replace(summary, cells=cells)
+    table = summary_table(summary)
+    table.show_edge = not sys.stdout.isatty()
     return table
 
 
@@ -140,10 +159,8 @@ def failure_lines(failures: Sequence[RunOutcome]) -> list[str]:
 
 def clusters_sentence(metrics: Metrics) -> str:
     """Return a sentence about the clusters that a run found."""
-    sizes = Counter(label for label in metrics["labels"] if label >= 0)
-    listed = ", ".join(str(sizes[label]) for label in sorted(sizes))
-    text = f"{metrics['name']} found {len(sizes)} cluster{'s' * (len(sizes) != 1)} of {listed} "
-    text += "clients, without being given their number"
+    text = f"{metrics['name']} found {Partition(metrics['labels']).describe()}"
+    text += ", without being given their number"
     if metrics["k"] is not None:
         text = text.replace("without being given their number", f"given K={metrics['k']}")
     if metrics["misclustering"] is None:

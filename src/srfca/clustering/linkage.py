@@ -110,11 +110,15 @@ def find_groups(distances: Matrix, min_size: int = 2, seed: int = 0) -> tuple[Pa
     Returns:
         The groups, one group of everyone if there are none; and the reason.
 
+    Raises:
+        InputError: If a distance is infinite or NaN.
+
     Examples:
         >>> labels = np.arange(12) % 2
         >>> find_groups(np.where(labels[:, None] == labels, 1.0, 5.0))[0]
         Partition(6 in cluster 0, 6 in cluster 1)
     """
+    require(not np.isnan(distances).any(), "distances must not be NaN, but at least one is")
     choice = choose_threshold(distances, "auto", min_size, seed)
     if choice.graph is None:
         return Partition(np.zeros(len(distances), dtype=np.int64)), choice.reason

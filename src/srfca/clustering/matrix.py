@@ -14,8 +14,16 @@ _ROUNDING = 1e-6
 """Negative entries up to this fraction of the largest one are taken for rounding errors."""
 
 
-def check_distances(distances: Matrix) -> None:
+MIN_COMPARABLE = 0.25
+"""Least fraction of the others that a client must have known distances to."""
+
+
+def check_distances(distances: Matrix, allow_unknown: bool = False) -> None:
     """Check a matrix of distances ``[m, m]``.
+
+    Args:
+        distances: The matrix.
+        allow_unknown: Whether an entry may be NaN.
 
     Raises:
         InputError: If it is not square, or has an entry that is NaN, or one that is negative
@@ -23,10 +31,11 @@ def check_distances(distances: Matrix) -> None:
     """
     if distances.ndim != 2 or distances.shape[0] != distances.shape[1]:
         raise InputError(f"distances must be a square matrix, not of shape {distances.shape}")
-    if np.isnan(distances).any():
+    if not allow_unknown and np.isnan(distances).any():
         row, column = np.argwhere(np.isnan(distances))[0]
         raise InputError(f"distances must not be NaN, but the one from {row} to {column} is")
-    pairs = np.where(np.eye(len(distances), dtype=bool), 0.0, distances)
+    ignored = np.eye(len(distances), dtype=bool) | np.isnan(distances)
+    pairs = np.where(ignored, 0.0, distances)
     smallest = pairs.min(initial=0.0)
     if smallest < -_ROUNDING * pairs.max(initial=0.0):
         row, column = np.argwhere(pairs == smallest)[0]
@@ -57,6 +66,41 @@ def complete_subset(distances: Matrix) -> Indices:
     while (num_missing := (missing & selected).sum(1) * selected).any():
         selected[num_missing.argmax()] = False
     return np.flatnonzero(selected)
+
+
+def comparable_subset(distances: Matrix) -> Indices:
+    """Return vertices with known distances to at least a quarter of each other, in ascending order.
+
+    Vertices are removed greedily, the one with the fewest known distances first. A distance is
+    known unless it is NaN in one of both directions. The diagonal is ignored.
+
+    Args:
+        distances: ``[m, m]``.
+
+    Examples:
+        >>> distances = np.ones((6, 6))
+        >>> distances[2, 1:] = distances[0, 1] = np.nan
+        >>> comparable_subset(distances).tolist()
+        [0, 1, 3, 4, 5]
+    """
+    is_known = known_pairs(distances)
+    num_known = is_known.sum(1)
+    subset = np.arange(len(distances))
+    while len(subset) > 1:
+        fewest = int(num_known[subset].argmin())
+        removed = subset[fewest]
+        if num_known[removed] >= MIN_COMPARABLE * (len(subset) - 1):
+            break
+        subset = np.delete(subset, fewest)
+        num_known -= is_known[removed]
+    return subset
+
+
+def known_pairs(distances: Matrix) -> NDArray[np.bool_]:
+    """Return which distances off the diagonal are known in both directions: ``[m, m]``."""
+    is_known: NDArray[np.bool_] = ~np.isnan(distances)
+    np.fill_diagonal(is_known, False)
+    return is_known & is_known.T
 
 
 def off_diagonal(matrix: Matrix) -> Matrix:

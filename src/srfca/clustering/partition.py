@@ -80,6 +80,25 @@ class Partition:
             parts.append(f"{len(self.unclustered)} unclustered")
         return f"Partition({', '.join(parts)})"
 
+    def describe(self) -> str:
+        """Return the sizes of the clusters, for a person; clusters of one are clients alone.
+
+        Examples:
+            >>> Partition([0, 0, 1, 1, 1, 2]).describe()
+            '2 clusters of 2, 3 clients and 1 client alone'
+            >>> Partition([0, 0, 0]).describe(), Partition([0, 1, 2]).describe()
+            ('1 cluster of 3 clients', '3 clients alone')
+        """
+        sizes = [int(size) for size in self.sizes if size > 1]
+        parts = []
+        if sizes:
+            listed = ", ".join(str(size) for size in sizes)
+            parts.append(f"{len(sizes)} cluster{'s' * (len(sizes) != 1)} of {listed} clients")
+        for count, text in ((len(self.alone), "alone"), (len(self.unclustered), "unclustered")):
+            if count:
+                parts.append(f"{count} client{'s' * (count != 1)} {text}")
+        return " and ".join(parts)
+
     @cached_property
     def num_clusters(self) -> int:
         """Number of clusters, k."""
@@ -94,6 +113,12 @@ class Partition:
     def unclustered(self) -> Indices:
         """The clients that are in no cluster, in ascending order."""
         return np.flatnonzero(self.labels < 0)
+
+    @property
+    def alone(self) -> Indices:
+        """The clients that are the only one of their cluster, in ascending order."""
+        single = np.append(self.sizes == 1, False)
+        return np.flatnonzero(single[self.labels])
 
     def members(self, cluster: int) -> Indices:
         """Return the clients of one cluster, in ascending order."""

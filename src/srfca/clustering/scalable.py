@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from srfca.clustering.candidates import Metric
 from srfca.clustering.graph import pivot
-from srfca.clustering.matrix import Matrix, check_distances, complete_subset
+from srfca.clustering.matrix import (
+    Matrix,
+    check_distances,
+    comparable_subset,
+    complete_subset,
+)
 from srfca.clustering.partition import Indices, Partition
 from srfca.clustering.threshold import Choice, check_threshold, choose_threshold
 
@@ -36,6 +41,7 @@ def cluster_from_few_distances(
     min_size: int,
     seed: int = 0,
     metric: Metric = "auto",
+    allow_unknown: bool = False,
 ) -> tuple[Partition | None, Choice]:
     """Cluster ``count`` vertices, querying about C + 16 distances of each for C clusters.
 
@@ -51,6 +57,8 @@ def cluster_from_few_distances(
         min_size: Smaller clusters are dropped.
         seed: Seed of the landmarks, the pivots and the samples.
         metric: What the threshold applies to, as in ``choose_threshold``.
+        allow_unknown: Whether NaN is also a pair that cannot be compared. Landmarks then stay if
+            they have known distances to a quarter of the others, instead of to all.
 
     Returns:
         The partition, None if the landmarks show no groups; and the choice of the threshold.
@@ -69,7 +77,8 @@ def cluster_from_few_distances(
     rng = np.random.default_rng(seed)
     landmarks = np.sort(rng.permutation(count)[:NUM_LANDMARKS])
     if isinstance(threshold, str) or metric == "profile":
-        landmarks, among = complete_landmarks(landmarks, distances_between(landmarks, landmarks))
+        among = distances_between(landmarks, landmarks)
+        landmarks, among = complete_landmarks(landmarks, among, allow_unknown)
         choice = choose_threshold(among, threshold, min_size, seed, metric)
     else:
         check_threshold(threshold)
@@ -85,13 +94,18 @@ def cluster_from_few_distances(
     return sampled_moves(edges_between, partition.drop_smaller_than(min_size), rng), choice
 
 
-def complete_landmarks(landmarks: Indices, distances: Matrix) -> tuple[Indices, Matrix]:
-    """Return the landmarks without missing distances ``[L, L]`` among them, and these distances."""
-    complete = complete_subset(distances)
-    distances = distances[np.ix_(complete, complete)]
+def complete_landmarks(
+    landmarks: Indices, distances: Matrix, allow_unknown: bool = False
+) -> tuple[Indices, Matrix]:
+    """Return the landmarks without missing distances ``[L, L]`` among them, and these distances.
+
+    If unknown distances are allowed, those with few of them.
+    """
+    chosen = (comparable_subset if allow_unknown else complete_subset)(distances)
+    distances = distances[np.ix_(chosen, chosen)]
     np.fill_diagonal(distances, 0.0)
-    check_distances(distances)
-    return landmarks[complete], distances
+    check_distances(distances, allow_unknown)
+    return landmarks[chosen], distances
 
 
 def edges_at(

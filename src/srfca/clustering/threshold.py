@@ -52,6 +52,8 @@ class Choice:
     """What makes an automatic choice doubtful, if anything."""
     profile: Profile | None = None
     """The denoised profiles, if they were computed and show more than noise."""
+    clear: bool = False
+    """Whether an automatic choice found a graph that its clusters explain almost entirely."""
 
 
 def check_threshold(threshold: float | str, name: str = "threshold") -> None:
@@ -92,7 +94,9 @@ def choose_threshold(
     """Return the graph of a matrix of distances at a threshold, or at the best one.
 
     Args:
-        distances: ``[m, m]``.
+        distances: ``[m, m]``. An entry may be NaN, for a pair that cannot be compared: such a
+            pair has no edge, and an automatic threshold is one of the profiles, since distances
+            with holes are no graph.
         threshold: A number, a quantile of the distances such as ``"30%"``, or ``"auto"``.
         min_size: Smaller clusters do not count as clusters in an automatic choice.
         seed: Seed of the correlation clustering in an automatic choice.
@@ -104,8 +108,8 @@ def choose_threshold(
         The choice; its threshold and graph are None if there are no groups.
 
     Raises:
-        InputError: If an option is invalid, or a distance is infinite and the threshold is not a
-            number.
+        InputError: If an option is invalid, a distance is infinite and the threshold is not a
+            number, or a distance is unknown and ``auto`` is for the metric ``distance``.
 
     Examples:
         >>> from srfca.clustering import cluster_graph
@@ -118,7 +122,7 @@ def choose_threshold(
     if metric not in METRICS:
         raise unknown("metric", metric, METRICS)
     require(
-        not isinstance(threshold, str) or bool(np.isfinite(distances).all()),
+        not isinstance(threshold, str) or not np.isinf(distances).any(),
         f"threshold={threshold!r} needs finite distances: set threshold to a number",
     )
     if threshold == "auto":
@@ -130,15 +134,30 @@ def choose_threshold(
     name = "distance" if profile is None else "profile"
     if isinstance(threshold, str):
         quantile = float(threshold.removesuffix("%")) / 100
-        value = float(np.quantile(off_diagonal(matrix), quantile)) if len(matrix) > 1 else 0.0
+        value = _quantile(matrix, quantile)
         reason = f"the {threshold} quantile of the {name}s"
     else:
         value, reason = float(threshold), "given"
     return Choice(name, value, threshold_graph(matrix, value), reason, profile=profile)
 
 
+def _quantile(matrix: Matrix, quantile: float) -> float:
+    """Return a quantile of the distances that are known, 0 if there are none."""
+    pairs = off_diagonal(matrix)
+    pairs = pairs[~np.isnan(pairs)]
+    return float(np.quantile(pairs, quantile)) if len(pairs) else 0.0
+
+
 def _choose_automatically(distances: Matrix, min_size: int, seed: int, metric: Metric) -> Choice:
     """Evaluate all candidates and choose the most credible one."""
+    num_unknown = int(np.isnan(off_diagonal(distances)).sum())
+    if num_unknown:
+        require(
+            metric != "distance",
+            f"{num_unknown} of the distances are unknown: set metric to 'auto' or 'profile', or "
+            "threshold to a number",
+        )
+        metric = "profile"
     profile = None if metric == "distance" else denoised_profiles(distances)
     evaluated = evaluate_candidates(distances, profile, min_size, seed, metric)
     candidates = tuple(item.candidate for item in evaluated)
@@ -168,6 +187,7 @@ def _choose_automatically(distances: Matrix, min_size: int, seed: int, metric: M
         margin=margin,
         warning=_warning(best.candidate, margin, bool(clean)),
         profile=profile,
+        clear=bool(clean),
     )
 
 
@@ -194,8 +214,10 @@ def _margin(best: Evaluated, evaluated: Sequence[Evaluated]) -> tuple[float, flo
 
 def _reason(best: Candidate, margin: tuple[float, float]) -> str:
     """Explain an automatic choice."""
+    count = best.num_clusters
+    clusters = "is 1 cluster" if count == 1 else f"are {count} clusters"
     return (
-        f"at {best.metric} {best.threshold:.4g} there are {best.num_clusters} clusters, with a "
+        f"at {best.metric} {best.threshold:.4g} there {clusters}, with a "
         f"disagreement of {best.disagreement:.1%}; they are the same from {margin[0]:.4g} to "
         f"{margin[1]:.4g}"
     )

@@ -66,7 +66,43 @@ def cross_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
 
     If one of the two is unknown, because a client did not reply, it is the other one.
     """
-    forward, backward = a.loss_on(b), b.loss_on(a).T
+    return _mean_of_both(a.loss_on(b), b.loss_on(a).T)
+
+
+def balanced_cross_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
+    """Return the cross loss as if all classes were equally common everywhere.
+
+    Clients whose classes are differently common are far apart by plain cross loss, even if they
+    would agree on every sample. Here the loss of a's model on b's data is over the classes of which
+    both have at least 4 training samples, with every class weighed alike. The logarithms of a's
+    class shares are subtracted from the logits: what a's model has learned of how common classes
+    are does not count. 1 is the loss of guessing (``srfca.federation.BalancedLosses``).
+
+    It is the mean of both directions, or the one that is known. A pair that shares fewer than two
+    classes is unknown, NaN. The class counts of a cluster are the sums over its clients.
+
+    The server learns the class counts of all clients, and clients learn the class shares of models
+    (docs/sr_fca.md).
+
+    Raises:
+        InputError: If the clients have no classes.
+    """
+    return _mean_of_both(a.loss_on(b, "balanced"), b.loss_on(a, "balanced").T)
+
+
+def presence_balanced_cross_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
+    """Return ``balanced_cross_loss`` where clients tell which classes they have, not how many.
+
+    All classes that a client has count as equally common in its model.
+
+    Raises:
+        InputError: If the clients have no classes.
+    """
+    return _mean_of_both(a.loss_on(b, "presence"), b.loss_on(a, "presence").T)
+
+
+def _mean_of_both(forward: Tensor, backward: Tensor) -> np.ndarray:
+    """Return the mean of two losses ``[k, l]``, or the one that is not NaN."""
     forward = torch.where(forward.isnan(), backward, forward)
     return ((forward + torch.where(backward.isnan(), forward, backward)) / 2).numpy()
 
@@ -78,6 +114,8 @@ def one_sided_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
 
 DISTANCES: dict[str, Distance] = {
     "cross_loss": cross_loss,
+    "balanced_cross_loss": balanced_cross_loss,
+    "presence_balanced_cross_loss": presence_balanced_cross_loss,
     "one_sided_loss": one_sided_loss,
     "cosine": cosine,
     "l1": lq(1),
@@ -85,6 +123,9 @@ DISTANCES: dict[str, Distance] = {
     "linf": lq(float("inf")),
 }
 """Distances by name."""
+
+_COMPLETE = [d for name, d in DISTANCES.items() if not name.endswith("balanced_cross_loss")]
+"""Distances that are known for every pair of clients that replied: NaN is an error."""
 
 
 def distance_named(name: str | Distance) -> Distance:
@@ -103,3 +144,16 @@ def distance_named(name: str | Distance) -> Distance:
         raise
     except ValueError:
         raise unknown("distance", name, [*DISTANCES, "l3"]) from None
+
+
+def allows_unknown(distance: str | Distance) -> bool:
+    """Tell whether a distance of NaN is a pair that cannot be compared, and not an error.
+
+    It is for class-balanced losses, and for functions of your own.
+
+    >>> allows_unknown("balanced_cross_loss"), allows_unknown("cross_loss"), allows_unknown("l3")
+    (True, False, False)
+    """
+    if isinstance(distance, str):
+        return distance in DISTANCES and DISTANCES[distance] not in _COMPLETE
+    return distance not in _COMPLETE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,17 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.federation.replies import Clients, Replies
-from srfca.federation.requests import Losses, Request, Subsample
+from srfca.federation.classes import Asks, class_shares
+from srfca.federation.replies import Clients
+from srfca.federation.requests import BalancedLosses, ClassCounts, Losses, Request, Subsample
 from srfca.random import Key, client_words, streams
 
-
-class Asks(Protocol):
-    """What answers requests: a federation, or a run."""
-
-    def ask(self, request: Request[Tensor]) -> Replies[Tensor]:
-        """Send a request to its clients."""
-        ...
+LossKind = Literal["plain", "balanced", "presence"]
+"""Mean losses, class-balanced losses, or class-balanced losses by the presence of classes alone."""
 
 
 @dataclass(eq=False)
@@ -31,6 +28,26 @@ class _LossCache:
     values: Tensor
     columns: dict[int, int] = field(default_factory=dict)
     unanswered: set[int] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _ClassCache:
+    """Class counts that have been asked for, by client: of all samples, and of presence."""
+
+    counts: dict[bool, dict[int, Tensor]] = field(default_factory=lambda: {False: {}, True: {}})
+    num_classes: int = 0
+
+    def of(self, source: Asks, clients: Clients, presence: bool) -> Tensor:
+        """Return class counts ``[n, C]``, 0 for clients that did not reply."""
+        counts = self.counts[presence]
+        new = [client for client in np.unique(clients).tolist() if client not in counts]
+        if new or not counts:
+            replies = source.ask(ClassCounts(np.array(new, dtype=np.int64), presence))
+            counts.update(zip(replies.clients.tolist(), replies.values.cpu(), strict=True))
+            self.num_classes = replies.values.shape[1]
+        nothing = torch.zeros(self.num_classes, dtype=torch.int64)
+        rows = [counts.get(client, nothing) for client in clients.tolist()]
+        return torch.stack(rows) if rows else nothing.new_empty(0, self.num_classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +62,8 @@ class ModelSet:
         clients: ``[n]`` the clients.
         represents: ``[n]`` the model that each of them represents.
         subsample: Losses are computed on some of each client's samples; None is all.
+        trained_by: Clients ``[t]`` whose data the models were trained on, and the model of each
+            ``[t]``; None is the clients that represent them.
     """
 
     source: Asks
@@ -52,12 +71,16 @@ class ModelSet:
     clients: Clients
     represents: NDArray[np.int64]
     subsample: Subsample | None = None
-    _losses: _LossCache | None = field(default=None, repr=False)
+    trained_by: tuple[Clients, NDArray[np.int64]] | None = None
+    _losses: dict[LossKind, _LossCache] | None = field(default=None, repr=False)
+    _shares: dict[bool, Tensor] | None = field(default=None, repr=False)
+    _classes: _ClassCache = field(default_factory=_ClassCache, repr=False)
 
     def __post_init__(self) -> None:
         if self._losses is None:
-            values = self.models.new_empty(len(self.models), 0).cpu()
-            object.__setattr__(self, "_losses", _LossCache(values))
+            object.__setattr__(self, "_losses", {})
+        if self._shares is None:
+            object.__setattr__(self, "_shares", {})
 
     @classmethod
     def of_clients(
@@ -98,12 +121,13 @@ class ModelSet:
             limit: If given, this many clients represent a cluster, always the same ones.
             subsample: Of the samples that losses are computed on.
         """
-        clients = np.flatnonzero(partition.labels >= 0)
+        clients = clustered = np.flatnonzero(partition.labels >= 0)
         if limit is not None:
             draws = streams(Key(0, "stand"), client_words(client_ids)).numpy()
             chosen = [members[np.argsort(draws[members])[:limit]] for members in partition]
             clients = np.sort(np.concatenate(chosen))
-        return cls(source, models, clients, partition.labels[clients], subsample)
+        trained_by = (clustered, partition.labels[clustered])
+        return cls(source, models, clients, partition.labels[clients], subsample, trained_by)
 
     def take(self, positions: NDArray[np.int64]) -> ModelSet:
         """Return some of the models of clients, each represented by its client."""
@@ -112,19 +136,53 @@ class ModelSet:
             models=self.models[positions],
             clients=self.clients[positions],
             represents=np.arange(len(positions)),
+            trained_by=None,
             _losses=None,
+            _shares=None,
         )
 
-    def losses_on(self, clients: Clients) -> Tensor:
+    def class_shares(self, presence: bool = False) -> Tensor:
+        """Return the class shares of each model, by the data that it was trained on: ``[k, C]``.
+
+        Clients are asked for their class counts once. Those of a cluster are the sums over its
+        clients; a client that did not reply counts as one without samples.
+
+        Args:
+            presence: Ask clients which classes they have, instead of how many samples of each.
+
+        Raises:
+            InputError: If the clients have no classes.
+        """
+        assert self._shares is not None
+        if presence not in self._shares:
+            clients, models = self.trained_by or (self.clients, self.represents)
+            counts = self._classes.of(self.source, clients, presence)
+            total = counts.new_zeros(len(self.models), counts.shape[1])
+            self._shares[presence] = class_shares(total.index_add(0, torch.tensor(models), counts))
+        return self._shares[presence]
+
+    def losses_on(self, clients: Clients, kind: LossKind = "plain") -> Tensor:
         """Return the loss of each model on each client's training data: ``[k, c]``.
 
         NaN if a client did not reply; it is asked again the next time. Other losses are kept.
         """
-        cache = self._losses
-        assert cache is not None
+        if kind == "plain":
+            return self._kept(
+                kind, clients, lambda new: Losses(new, self.models, subsample=self.subsample)
+            )
+        shares = self.class_shares(presence=kind == "presence")
+        return self._kept(
+            kind, clients, lambda new: BalancedLosses(new, self.models, shares, self.subsample)
+        )
+
+    def _kept(
+        self, kind: LossKind, clients: Clients, request: Callable[[Clients], Request[Tensor]]
+    ) -> Tensor:
+        """Return losses ``[k, c]``; those that are not kept yet are asked for."""
+        cache = self._cache(kind)
         new = np.array([c for c in clients.tolist() if c not in cache.columns], dtype=np.int64)
         if len(new):
-            replies = self.source.ask(Losses(new, self.models, subsample=self.subsample))
+            replies = self.source.ask(request(new))
             cache.unanswered.difference_update(new.tolist())
             cache.unanswered.update(replies.missing)
             for number, client in enumerate(replies.clients.tolist()):
@@ -138,26 +196,37 @@ class ModelSet:
                 losses[:, position] = cache.values[:, cache.columns[client]]
         return losses
 
+    def _cache(self, kind: LossKind) -> _LossCache:
+        assert self._losses is not None
+        if kind not in self._losses:
+            self._losses[kind] = _LossCache(self.models.new_empty(len(self.models), 0).cpu())
+        return self._losses[kind]
+
     def unanswered_pairs(self) -> NDArray[np.bool_]:
         """Return the pairs of clients of which one did not reply with losses: ``[n, n]``."""
-        assert self._losses is not None
-        missing = np.isin(self.clients, list(self._losses.unanswered))
+        missing = np.isin(self.clients, list(self._unanswered))
         pairs: NDArray[np.bool_] = missing[:, None] | missing
         return pairs
 
     @property
     def has_unanswered(self) -> bool:
         """Whether a client did not reply with losses."""
-        return self._losses is not None and bool(self._losses.unanswered)
+        return bool(self._unanswered)
 
-    def loss_on(self, other: ModelSet) -> Tensor:
+    @property
+    def _unanswered(self) -> set[int]:
+        caches = (self._losses or {}).values()
+        return {client for cache in caches for client in cache.unanswered}
+
+    def loss_on(self, other: ModelSet, kind: LossKind = "plain") -> Tensor:
         """Return the loss of each model on the data of each other model: ``[k, l]``.
 
-        It is the mean over the clients that represent the other model and replied, NaN if none did.
+        It is the mean over the clients that represent the other model and for which it is known,
+        NaN if there are none.
         """
         clients, position = np.unique(other.clients, return_inverse=True)
         represents, count = torch.tensor(other.represents), len(other.models)
-        losses = self.losses_on(clients).double()[:, torch.tensor(position)]
+        losses = self.losses_on(clients, kind).double()[:, torch.tensor(position)]
         zeros = losses.new_zeros(len(losses), count)
         replies = zeros.index_add(1, represents, (~losses.isnan()).double())
         shares = (losses / replies[:, represents]).masked_fill(losses.isnan(), 0.0)

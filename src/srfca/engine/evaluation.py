@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from srfca.data.client_data import Samples
-from srfca.engine.backends.autograd import Network, matmul_precision
+from srfca.engine.backends.autograd import Network, State, matmul_precision
 from srfca.engine.loss import correct, cross_entropy
 from srfca.errors import require
 from srfca.federation.algorithms import Posterior
 from srfca.federation.mixture import Mixture
+from srfca.federation.moments import client_losses, group_moments
 from srfca.federation.replies import ClientScores
+from srfca.federation.requests import MIN_CLASS_SAMPLES
 from srfca.random import batches
+
+MAX_OUTPUTS = 256
+"""Largest number of outputs whose moments are computed: their size grows with its square."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some samples of some clients.
+
+    Args:
+        samples: Where they are.
+        owner: ``[n]`` the client of each, a position in the request.
+        index: ``[n]`` the position of each.
+    """
+
+    samples: Samples
+    owner: Tensor
+    index: Tensor
 
 
 class Evaluation:
@@ -59,6 +80,100 @@ class Evaluation:
         for rows, part, losses in self._sample_losses(models, samples, index):
             sums[rows].index_add_(1, owner[part], losses.double())
         return (sums / torch.bincount(owner, minlength=num_clients)).to(models.dtype).T
+
+    def balanced_losses(
+        self,
+        models: Tensor,
+        class_shares: Tensor,
+        samples: Samples,
+        num_clients: int,
+        owner: Tensor,
+        index: Tensor,
+    ) -> Tensor:
+        """Return the class-balanced loss of every model on every client's samples: ``[c, k]``.
+
+        Args:
+            models: ``[k, P]``
+            class_shares: ``[k, C]``, 0 for classes to leave out.
+            samples: Where the samples are.
+            num_clients: c
+            owner: ``[n]`` the client of each sample.
+            index: ``[n]`` the position of each sample.
+        """
+        shares, labels = class_shares.to(self._device).double(), samples.y[index]
+        counts = count_by_class(samples, num_clients, owner, index, shares.shape[1])
+        in_model, at_client = shares > 0, counts >= MIN_CLASS_SAMPLES
+        adjust = (-shares.log()).masked_fill(~in_model, -torch.inf).to(models.dtype)
+        exclude = torch.zeros_like(counts, dtype=models.dtype)
+        exclude = exclude.masked_fill(~at_client, -torch.inf)
+        weights = at_client[owner, labels] / counts[owner, labels].double()
+        sums = torch.zeros(len(models), num_clients, dtype=torch.float64, device=self._device)
+        for rows, part, logits in self._sample_logits(models, samples, index, shares.shape[1]):
+            logits = logits.add(adjust[rows].unsqueeze(1)).add_(exclude[owner[part]])
+            y = labels[part].expand(len(logits), -1)
+            losses = cross_entropy(logits.flatten(0, 1), y.flatten()).view(y.shape).double()
+            losses = losses.nan_to_num(torch.inf, torch.inf) * weights[part]
+            losses = losses.masked_fill(~in_model[rows][:, labels[part]] | (weights[part] == 0), 0)
+            sums[rows].index_add_(1, owner[part], losses)
+        shared = in_model.double() @ at_client.double().T
+        balanced = sums / (shared * shared.log())
+        return balanced.masked_fill(shared < 2, torch.nan).to(models.dtype).T
+
+    def loss_moments(
+        self,
+        models: Tensor,
+        scales: Tensor,
+        selections: Sequence[Selection],
+        num_clients: int,
+        num_groups: int,
+    ) -> Tensor:
+        """Return what clients report of every model's losses: ``[c, k, 3 + 2 g]``.
+
+        Args:
+            models: ``[k, P]``
+            scales: ``[k]`` a typical loss of each model.
+            selections: The samples of all clients.
+            num_clients: c
+            num_groups: g; the group of a sample is its label modulo g.
+        """
+        losses = torch.cat([self._losses_by_sample(models, s) for s in selections], dim=1)
+        owner = torch.cat([s.owner for s in selections])
+        groups = torch.zeros_like(owner)
+        if num_groups > 1:
+            groups = torch.cat([s.samples.y[s.index] for s in selections]) % num_groups
+        reported = client_losses(losses, scales, owner, groups, num_clients, num_groups)
+        return reported.pack()
+
+    def output_moments(
+        self, models: Tensor, selections: Sequence[Selection], num_clients: int, num_outputs: int
+    ) -> Tensor:
+        """Return what clients report of every model's outputs: ``[c, k, d + 2 d d]``.
+
+        Args:
+            models: ``[k, P]``
+            selections: The inputs of all clients.
+            num_clients: c
+            num_outputs: d
+
+        Raises:
+            InputError: If there are too many outputs.
+        """
+        require(
+            num_outputs <= MAX_OUTPUTS,
+            f"moments of outputs are for at most {MAX_OUTPUTS} outputs, not {num_outputs}",
+        )
+        owner = torch.cat([s.owner for s in selections])
+        if not num_clients:
+            width = num_outputs + 2 * num_outputs**2
+            return torch.zeros(0, len(models), width, dtype=torch.float64, device=self._device)
+        reports = []
+        for row in models:
+            values, groups = self._outputs_by_sample(row, selections)
+            moments = group_moments(
+                values.unsqueeze(0), owner, groups.unsqueeze(0), num_clients, num_outputs
+            )
+            reports.append(moments.pack())
+        return torch.cat(reports, dim=1)
 
     def shares(
         self,
@@ -170,14 +285,34 @@ class Evaluation:
         self, models: Tensor, samples: Samples, index: Tensor
     ) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield the losses [r, s] of some models (a slice) on some samples (a slice of index)."""
+        for rows, part, state in self._passes(models, index, self._activations):
+            x, y = samples.x[index[part]], samples.y[index[part]]
+            with matmul_precision(self._network.precision):
+                losses = self._network.losses_of_all(state, x, y)
+            yield rows, part, losses
+
+    def _sample_logits(
+        self, models: Tensor, samples: Samples, index: Tensor, num_classes: int
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Yield the logits [r, s, C] of some models on some samples, with room for three more."""
+        for rows, part, state in self._passes(models, index, self._activations + 3 * num_classes):
+            with matmul_precision(self._network.precision):
+                logits = self._network.outputs_of_all(state, samples.x[index[part]])
+            yield rows, part, logits
+
+    def _passes(
+        self, models: Tensor, index: Tensor, numbers: int
+    ) -> Iterator[tuple[slice, slice, State]]:
+        """Yield some models (a slice, and their state) and some samples (a slice of index).
+
+        ``numbers`` is the memory that a sample takes for each model.
+        """
         self._network.module.eval()
         for rows in _slices(len(models), self._models_per_pass):
             state = self._network.layout.unstack(models[rows].to(self._device))
-            for part in _slices(len(index), self._samples_per_pass(len(models[rows]))):
-                x, y = samples.x[index[part]], samples.y[index[part]]
-                with matmul_precision(self._network.precision):
-                    losses = self._network.losses_of_all(state, x, y)
-                yield rows, part, losses
+            per_pass = max(1, self._outputs // (numbers * len(models[rows])))
+            for part in _slices(len(index), per_pass):
+                yield rows, part, state
 
     def _loss_table(self, models: Tensor, samples: Samples, index: Tensor) -> Tensor:
         """Return the loss of every model on each sample: ``[k, n]``.
@@ -193,11 +328,35 @@ class Evaluation:
                 and torch.equal(cached_models, models)
             ):
                 return table
-        table = torch.empty(len(models), len(index), dtype=torch.float64, device=self._device)
-        for rows, part, losses in self._sample_losses(models, samples, index):
-            table[rows, part] = losses.double()
+        table = self._losses_by_sample(models, Selection(samples, index, index))
         self._cache = (models.clone(), index, table)
         return table
+
+    def _losses_by_sample(self, models: Tensor, chosen: Selection) -> Tensor:
+        """Return the loss of every model on each sample: ``[k, n]``, in double precision."""
+        count = len(chosen.index)
+        table = torch.empty(len(models), count, dtype=torch.float64, device=self._device)
+        for rows, part, losses in self._sample_losses(models, chosen.samples, chosen.index):
+            table[rows, part] = losses.double()
+        return table
+
+    def _outputs_by_sample(
+        self, row: Tensor, selections: Sequence[Selection]
+    ) -> tuple[Tensor, Tensor]:
+        """Return a model's outputs ``[n, d]`` on each sample, and the group of each ``[n]``."""
+        self._network.module.eval()
+        state = self._network.layout.unstack(row.unsqueeze(0).to(self._device))
+        values, groups = [], []
+        with matmul_precision(self._network.precision):
+            for chosen in selections:
+                for part in _slices(len(chosen.index), self._samples_per_pass(1)):
+                    x = chosen.samples.x[chosen.index[part]]
+                    outputs = self._network.outputs(state, x.unsqueeze(0))[0].double()
+                    predicts = self._network.loss is cross_entropy and outputs.ndim == 2
+                    values.append(outputs.log_softmax(1) if predicts else outputs.flatten(1))
+                    zeros = torch.zeros(len(x), dtype=torch.int64, device=self._device)
+                    groups.append(outputs.argmax(1) if predicts else zeros)
+        return torch.cat(values), torch.cat(groups)
 
     def _log_weights(self, mixture: Mixture, clients: Tensor) -> Tensor:
         expected = (len(clients), len(mixture.models))
@@ -222,6 +381,23 @@ def all_samples(samples: Samples, clients: Tensor) -> tuple[Tensor, Tensor]:
     start = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     position = torch.arange(len(owner), device=clients.device) - start
     return owner, samples.offsets[clients].repeat_interleave(sizes) + position
+
+
+def count_by_class(
+    samples: Samples, num_clients: int, owner: Tensor, index: Tensor, num_classes: int
+) -> Tensor:
+    """Return the number of samples of each class, by client: ``[c, C]``.
+
+    Args:
+        samples: Where the samples are.
+        num_clients: c
+        owner: ``[n]`` the client of each sample.
+        index: ``[n]`` the position of each sample.
+        num_classes: C
+    """
+    cells = owner * num_classes + samples.y[index]
+    counts = torch.bincount(cells, minlength=num_clients * num_classes)
+    return counts.view(num_clients, num_classes)
 
 
 def subsampled(

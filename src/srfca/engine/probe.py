@@ -38,6 +38,8 @@ class ModuleTraits:
     """Whether it has layers that are not faster in a batch of clients: convolutional, recurrent."""
     activations: int
     """Numbers that the layers output for one sample: the memory of a pass."""
+    num_outputs: int
+    """Numbers that the module outputs for one sample."""
 
     @property
     def together(self) -> bool:
@@ -76,7 +78,18 @@ def probe(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> ModuleTraits:
         random=draws or not torch.allclose(outputs, again, rtol=1e-3),
         convolves=any(_unbatched(part) for part in module.modules()),
         activations=_activations(module, state, x[:2]),
+        num_outputs=outputs[0].numel(),
     )
+
+
+def count_classes(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
+    """Return the number of classes, None unless cross entropy compares logits with one label."""
+    if loss is not cross_entropy or y.is_floating_point() or y.ndim != 1:
+        return None
+    module.eval()
+    with torch.no_grad():
+        outputs = module(x[:2])
+    return outputs.shape[1] if outputs.ndim == 2 else None
 
 
 def check_labels(

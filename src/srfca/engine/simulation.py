@@ -13,10 +13,16 @@ from srfca.engine.augment import Augmentation, AugmentationName, augmentation_na
 from srfca.engine.autograd_training import train_by_autograd
 from srfca.engine.backends.autograd import Precision, matmul_precision, precision_named
 from srfca.engine.backends.select import select_network
-from srfca.engine.evaluation import Evaluation, all_samples, subsampled
+from srfca.engine.evaluation import (
+    Evaluation,
+    Selection,
+    all_samples,
+    count_by_class,
+    subsampled,
+)
 from srfca.engine.loss import Loss, LossName, loss_named
 from srfca.engine.personal import PersonalStore
-from srfca.engine.probe import check_labels, probe
+from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import Descent
@@ -25,13 +31,19 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients, ClientScores, Replies
 from srfca.federation.replies import T as Value
 from srfca.federation.requests import (
+    MIN_CLASS_SAMPLES,
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Request,
     Scores,
     Shares,
     Split,
+    Subsample,
     Subspaces,
     Train,
 )
@@ -61,6 +73,10 @@ class Simulation:
             on it.
         validation: The fraction of each client's training samples that is held out.
         seed: Decides which ones.
+
+    Attributes:
+        num_classes: The number of classes, None unless the clients classify: by cross entropy,
+            with one label for each sample.
 
     Raises:
         InputError: If model, loss and data do not fit together.
@@ -125,6 +141,7 @@ class Simulation:
         self.traits = probe(module, self._loss, train.x, train.y)
         for part in self._samples.values():
             check_labels(module, self._loss, train.x, part.y, list(data.client_ids), part.sizes)
+        self.num_classes = count_classes(module, self._loss, train.x, train.y)
         self._evaluation = Evaluation(
             self._network, self.traits.activations, self.traits.together, self.device
         )
@@ -137,6 +154,10 @@ class Simulation:
             Train: self._train,
             Gradients: self._gradients,
             Losses: self._losses,
+            ClassCounts: self._class_counts,
+            BalancedLosses: self._balanced_losses,
+            LossMoments: self._loss_moments,
+            OutputMoments: self._output_moments,
             Shares: self._shares,
             Scores: self._scores,
             Subspaces: self._subspaces,
@@ -180,6 +201,12 @@ class Simulation:
     @optimizer_states.setter
     def optimizer_states(self, states: OptimizerStates) -> None:
         self._trainer.optimizer_states = states
+
+    @property
+    def num_label_groups(self) -> int:
+        """Groups that samples are divided into by their label; 1 if targets are not classes."""
+        y = self._samples["train"].y
+        return self.traits.num_outputs if y.ndim == 1 and not y.is_floating_point() else 1
 
     def sizes_of(self, split: Split) -> Tensor:
         """Return the number of samples of each client in a split: ``[m]``."""
@@ -314,14 +341,61 @@ class Simulation:
     def _losses(self, request: Losses) -> Tensor:
         self._check_width(request.models)
         clients, samples = self._indices(request.clients), self._split(request.split)
-        subsample = request.subsample
-        if subsample is None:
-            owner, index = all_samples(samples, clients)
-        else:
-            key = Key(subsample.seed, f"sample/{request.split}")
-            draws = streams(key, self._words[clients])
-            owner, index = subsampled(samples, clients, draws, subsample.size)
+        owner, index = self._positions(clients, request.split, request.subsample)
         return self._evaluation.losses(request.models, samples, len(clients), owner, index)
+
+    @torch.no_grad()
+    def _class_counts(self, request: ClassCounts) -> Tensor:
+        num_classes = self._require_classes(request)
+        clients, samples = self._indices(request.clients), self._samples["train"]
+        owner, index = all_samples(samples, clients)
+        counts = count_by_class(samples, len(clients), owner, index, num_classes)
+        if request.presence:
+            return MIN_CLASS_SAMPLES * (counts >= MIN_CLASS_SAMPLES)
+        return counts
+
+    @torch.no_grad()
+    def _balanced_losses(self, request: BalancedLosses) -> Tensor:
+        num_classes = self._require_classes(request)
+        self._check_width(request.models)
+        shares, expected = request.class_shares, (len(request.models), num_classes)
+        require(
+            tuple(shares.shape) == expected,
+            f"{expected[0]} models of {num_classes} classes need class shares of shape {expected}, "
+            f"not {tuple(shares.shape)}",
+        )
+        clients, samples = self._indices(request.clients), self._samples["train"]
+        owner, index = self._positions(clients, "train", request.subsample)
+        return self._evaluation.balanced_losses(
+            request.models, shares, samples, len(clients), owner, index
+        )
+
+    @torch.no_grad()
+    def _loss_moments(self, request: LossMoments) -> Tensor:
+        self._check_width(request.models)
+        require(
+            request.scales.shape == (len(request.models),) and bool((request.scales > 0).all()),
+            f"scales must be {len(request.models)} positive numbers, one for each model",
+        )
+        count, scales = len(request.clients), request.scales.to(self.device)
+        selections = self._selections(request.clients, request.splits)
+        groups = self.num_label_groups
+        return self._evaluation.loss_moments(request.models, scales, selections, count, groups)
+
+    @torch.no_grad()
+    def _output_moments(self, request: OutputMoments) -> Tensor:
+        self._check_width(request.models)
+        selections = self._selections(request.clients, request.splits)
+        outputs = self.traits.num_outputs
+        return self._evaluation.output_moments(
+            request.models, selections, len(request.clients), outputs
+        )
+
+    def _selections(self, clients: Clients, splits: Sequence[Split]) -> list[Selection]:
+        require(len(splits) > 0, "a request for moments needs at least one split")
+        index = self._indices(clients)
+        parts = [self._split(split) for split in splits]
+        return [Selection(samples, *all_samples(samples, index)) for samples in parts]
 
     @torch.no_grad()
     def _shares(self, request: Shares) -> Tensor:
@@ -366,6 +440,25 @@ class Simulation:
 
     def _collect(self, request: Collect) -> Tensor:
         return self.personal.get(request.personal, request.clients, self.data.client_ids)
+
+    def _positions(
+        self, clients: Tensor, split: Split, subsample: Subsample | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return owner and position of the clients' samples, or of a subsample of them."""
+        samples = self._split(split)
+        if subsample is None:
+            return all_samples(samples, clients)
+        draws = streams(Key(subsample.seed, f"sample/{split}"), self._words[clients])
+        return subsampled(samples, clients, draws, subsample.size)
+
+    def _require_classes(self, request: Request[Tensor]) -> int:
+        if self.num_classes is None:
+            raise InputError(
+                f"{request.name!r} needs classes, one label for each sample and the loss "
+                "cross_entropy, but these clients do not have them: use another distance, such as "
+                "cross_loss"
+            )
+        return self.num_classes
 
     def _split(self, split: Split) -> Samples:
         if split not in self._samples:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -22,6 +24,26 @@ Trainable = frozenset[str] | None
 """Names of the parameters that train; None is all of them."""
 Phases = Sequence[tuple[Trainable, range]]
 """What trains in which steps of a round."""
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Switch the garbage collector off, after one collection.
+
+    A CUDA graph that it frees while another one is captured invalidates the capture.
+
+    >>> with no_garbage_collection():
+    ...     gc.isenabled()
+    False
+    """
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -125,7 +147,10 @@ class BlockBuffers:
                 self._step()
             self._feed.load(plan)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            with (
+                no_garbage_collection(),
+                torch.cuda.graph(graph, stream=torch.cuda.current_stream()),
+            ):
                 self._step()
         self._graph = graph
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from srfca.errors import require
 from srfca.experiments import runner
-from srfca.experiments.executor import OnFinish, RunExecutor, RunOutcome, RunSpec
+from srfca.experiments.executor import Executor, OnFinish, RunExecutor, RunOutcome, RunSpec
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
-from srfca.experiments.parallel import run_parallel
+from srfca.experiments.parallel import limited_threads, run_parallel
 from srfca.files import writable_folder
 
 DEFAULT_METHODS = ("sr-fca", "oracle", "local", "global", "ifca", "cfl", "fedsoft")
@@ -112,10 +112,11 @@ def run_specs(
 
 
 def execute(
-    executor: RunExecutor,
+    executor: Executor,
     specs: Sequence[RunSpec],
     jobs: int = 1,
     on_finish: OnFinish = lambda outcome: None,
+    threads: int | None = None,
 ) -> Comparison:
     """Execute the runs that are not saved yet. A run that fails does not affect the others.
 
@@ -124,6 +125,8 @@ def execute(
         specs: What to run.
         jobs: Number of processes.
         on_finish: Called with each run as soon as it has finished, first with those from disk.
+        threads: Threads of each process; None shares the cores among them. The number of threads
+            changes the last digits of a result, because sums are computed in another order.
 
     Returns:
         All runs, in the order of ``specs``.
@@ -144,10 +147,11 @@ def execute(
     remaining = [spec for spec in specs if spec not in outcomes]
     if jobs > 1 and len(remaining) > 1:
         workers = min(jobs, len(remaining))
-        run_parallel(replace(executor, monitor=None), remaining, workers, finish)
+        run_parallel(executor.for_worker(), remaining, workers, finish, threads)
     else:
-        for spec in remaining:
-            finish(executor.execute(spec))
+        with limited_threads(threads):
+            for spec in remaining:
+                finish(executor.execute(spec))
     ordered = [outcomes[spec] for spec in specs]
     metrics = [outcome.metrics for outcome in ordered if outcome.metrics is not None]
     return Comparison(metrics, [run for run in ordered if run.metrics is None], reused)

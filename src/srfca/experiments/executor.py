@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from srfca.engine import Simulation
 from srfca.errors import InputError, describe
@@ -25,16 +26,19 @@ class RunSpec:
         seed: Decides the data and every draw.
         k: The number of clusters, for a method that needs it.
         settings: Changes of the experiment, as ``--set`` takes them.
+        experiment: Name of the experiment, if there are several.
     """
 
     method: str
     seed: int
     k: int | None = None
     settings: tuple[str, ...] = ()
+    experiment: str = ""
 
     def __str__(self) -> str:
         k = "" if self.k is None else f" K={self.k}"
-        return f"{method_class(self.method).name}{k} seed {self.seed}"
+        experiment = f"{self.experiment}, " if self.experiment else ""
+        return f"{experiment}{method_class(self.method).name}{k} seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,24 @@ class RunOutcome:
 
 OnFinish = Callable[[RunOutcome], None]
 """Called with each run that has finished."""
+
+
+class Executor(Protocol):
+    """Executes runs, and reads those that are saved."""
+
+    out: Path | None
+
+    def execute(self, spec: RunSpec) -> RunOutcome:
+        """Run a method and save the run; errors are captured in the outcome."""
+        ...
+
+    def read_saved(self, spec: RunSpec) -> RunOutcome | None:
+        """Return a run that is saved already, None if it is not, or is damaged."""
+        ...
+
+    def for_worker(self) -> Executor:
+        """Return a copy for another process, without monitor."""
+        ...
 
 
 @dataclass
@@ -98,6 +120,10 @@ class RunExecutor:
             return None
         metrics = saved.read(self.out / self._folder_name(spec), self._digest(spec))
         return None if metrics is None else RunOutcome(spec, metrics, reused=True)
+
+    def for_worker(self) -> RunExecutor:
+        """Return a copy for another process, without monitor."""
+        return RunExecutor(self.experiment, self.device, self.folder, self.out)
 
     def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
         """Return the clients of a seed; those of the latest seed are kept."""

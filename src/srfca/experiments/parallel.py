@@ -18,18 +18,22 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from srfca.experiments.executor import OnFinish, RunExecutor, RunOutcome, RunSpec
+from srfca.experiments.executor import Executor, OnFinish, RunOutcome, RunSpec
 
 _GRACE_SECONDS = 5.0
 """How long a worker process has to end before it is killed."""
-_executors: list[RunExecutor] = []
+_executors: list[Executor] = []
 """The executor of this worker process."""
 
 
 def default_jobs(device: str, runs: int) -> int:
     """Return how many processes to use: one per core, but one on a GPU or for a single run."""
-    gpu = torch.cuda.is_available() if device == "auto" else not device.startswith("cpu")
-    return 1 if gpu else max(1, min(runs, num_cores()))
+    return 1 if uses_gpu(device) else max(1, min(runs, num_cores()))
+
+
+def uses_gpu(device: str) -> bool:
+    """Tell whether clients train on a GPU."""
+    return torch.cuda.is_available() if device == "auto" else not device.startswith("cpu")
 
 
 def num_cores() -> int:
@@ -40,7 +44,11 @@ def num_cores() -> int:
 
 
 def run_parallel(
-    executor: RunExecutor, specs: Sequence[RunSpec], jobs: int, on_finish: OnFinish
+    executor: Executor,
+    specs: Sequence[RunSpec],
+    jobs: int,
+    on_finish: OnFinish,
+    threads: int | None = None,
 ) -> None:
     """Execute runs in worker processes.
 
@@ -51,9 +59,10 @@ def run_parallel(
         specs: What to run.
         jobs: Number of workers.
         on_finish: Called in this process with each run that has finished.
+        threads: Threads of each worker; None is its share of the cores.
     """
     before = set(active_children())
-    threads = max(1, num_cores() // jobs)
+    threads = threads or max(1, num_cores() // jobs)
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (executor, threads))
     try:
         with _ignoring_interrupts():
@@ -65,6 +74,21 @@ def run_parallel(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def limited_threads(threads: int | None) -> Iterator[None]:
+    """Compute with this many threads of this process; None changes nothing."""
+    if threads is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads):  # of numpy
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _end_all(children: Iterable[BaseProcess]) -> None:
@@ -99,7 +123,7 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _start_worker(executor: RunExecutor, threads: int) -> None:
+def _start_worker(executor: Executor, threads: int) -> None:
     """Set up a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_on_signal)

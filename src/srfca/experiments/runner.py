@@ -92,19 +92,21 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
     """Make a method with the experiment's parameters.
 
     A method that needs the number of clusters, and has no ``k`` in its section, gets the true
-    number if that is known.
+    number if that is known: of the data, else as the experiment says.
 
     Args:
         experiment: The experiment.
         key: Of the method.
-        truth: The true clusters, for methods that need them.
+        truth: The true clusters, for methods that need them or their number.
 
     Raises:
         InputError: If there is no such method, or a parameter is not allowed.
     """
     method = method_class(key)
     arguments: dict[str, Any] = {"truth": truth} if method.needs_truth else {}
-    if method.needs_k and experiment.clusters.isdigit():
+    if method.needs_k and truth is not None:
+        arguments["k"] = truth.num_clusters
+    elif method.needs_k and experiment.clusters.isdigit():
         arguments["k"] = int(experiment.clusters)
     local = LocalTraining(**experiment.local_training(key))
     arguments |= experiment.arguments(key)

@@ -8,16 +8,21 @@ from srfca.federation.algorithms import (
     Posterior,
     register_algorithm,
 )
+from srfca.federation.classes import class_shares, num_classes
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
-from srfca.federation.middleware import Budget, Counting, DropReplies, Journal, Middleware
+from srfca.federation.middleware import Budget, Counting, DropReplies, Journal, Middleware, Subset
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, Replies, Traffic
 from srfca.federation.requests import (
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Personal,
     Request,
     Round,
@@ -31,7 +36,9 @@ from srfca.federation.requests import (
 from srfca.federation.rounds import ask, train_and_aggregate
 
 __all__ = [
+    "BalancedLosses",
     "Budget",
+    "ClassCounts",
     "ClientScores",
     "Collect",
     "Coordinates",
@@ -44,9 +51,11 @@ __all__ = [
     "LocalAlgorithm",
     "LocalClient",
     "LocalTraining",
+    "LossMoments",
     "Losses",
     "Middleware",
     "Mixture",
+    "OutputMoments",
     "Personal",
     "Phase",
     "Posterior",
@@ -57,10 +66,13 @@ __all__ = [
     "Shares",
     "Split",
     "Subsample",
+    "Subset",
     "Subspaces",
     "Traffic",
     "Train",
     "ask",
+    "class_shares",
+    "num_classes",
     "register_algorithm",
     "train_and_aggregate",
 ]

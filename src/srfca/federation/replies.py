@@ -39,6 +39,12 @@ class ClientScores:
         accuracy = None if self.accuracy is None else self.accuracy[index]
         return ClientScores(self.loss[index], accuracy, self.num_samples[index])
 
+    def spread(self, clients: Clients, num_clients: int) -> ClientScores:
+        """Return scores of all clients, NaN for those that are not among ``clients`` ``[c]``."""
+        replied = torch.zeros(num_clients, dtype=torch.bool)
+        replied[torch.as_tensor(clients)] = True
+        return _spread_scores(self, replied, torch.nan)
+
     def where(self, mask: Tensor, other: ClientScores) -> ClientScores:
         """Return these scores where the mask ``[c]`` is true, else the other ones."""
         accuracy = None

@@ -26,6 +26,9 @@ from srfca.random import Key
 
 Split = Literal["train", "validation", "test"]
 
+MIN_CLASS_SAMPLES = 4
+"""Classes of fewer samples do not count in ``BalancedLosses``."""
+
 
 @dataclass(frozen=True, eq=False)
 class Request(Generic[T]):
@@ -152,6 +155,97 @@ class Losses(Request[Tensor]):
     models: Tensor
     split: Split = "train"
     subsample: Subsample | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts(Request[Tensor]):
+    """Count each client's training samples of each class.
+
+    The reply is ``[c, C]`` of integers, with C the number of the network's outputs. It needs
+    classification: cross entropy, and one label for each sample. For other clients it is an
+    ``InputError``, also if no client is asked (``srfca.federation.num_classes``).
+
+    Args:
+        clients: ``[c]``
+        presence: Clients do not reveal their counts: a class of at least ``MIN_CLASS_SAMPLES``
+            samples counts as that many, any other as none.
+    """
+
+    presence: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class BalancedLosses(Request[Tensor]):
+    """Compute losses of models on clients' training samples as if all classes were equally common.
+
+    The cross entropy of a client's samples, with three changes:
+
+    - Only those classes count that the model has a share of and of which the client has at least
+      ``MIN_CLASS_SAMPLES`` samples, among those that are used. Other samples and other logits are
+      left out.
+    - The logarithm of the model's class shares is subtracted from its logits: a model learns how
+      common the classes are where it is trained (logit adjustment; Menon et al., ICLR 2021). Only
+      the ratios of the shares that are left matter, since a common factor cancels in the softmax.
+    - It is the mean over classes of the mean over samples, divided by the logarithm of the number
+      of classes: 1 is the loss of guessing, however many classes are shared.
+
+    The reply is ``[c, k]``. It is NaN, which is an answer, where fewer than two classes are left,
+    and infinite where the model's outputs are not numbers.
+
+    Args:
+        clients: ``[c]``
+        models: ``[k, P]``
+        class_shares: ``[k, C]`` the shares of the classes in each model's training samples, 0 for
+            those to leave out (``srfca.federation.class_shares``).
+        subsample: Take only some of the training samples.
+    """
+
+    models: Tensor
+    class_shares: Tensor
+    subsample: Subsample | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LossMoments(Request[Tensor]):
+    """Compute moments of every model's losses over every client's samples.
+
+    The reply is ``[c, k, 3 + 2 g]`` in double precision, to be read by
+    ``srfca.federation.moments.ClientLosses.unpack``: the mean loss, how much it differs from sample
+    to sample from that of the client's best model, and mean and variance of compressed losses
+    (``compress``) by group. The group of a sample is its label, modulo the number of outputs;
+    targets that are not classes are in one group. Clients reveal by it how many samples of each
+    class they have, and how well the models do on each class.
+
+    Args:
+        clients: ``[c]``
+        models: ``[k, P]``
+        scales: ``[k]`` a typical loss of each model.
+        splits: Which samples: those of these splits together.
+    """
+
+    models: Tensor
+    scales: Tensor
+    splits: tuple[Split, ...] = ("train",)
+
+
+@dataclass(frozen=True, eq=False)
+class OutputMoments(Request[Tensor]):
+    """Compute moments of every model's outputs on every client's inputs; targets are not read.
+
+    The reply is ``[c, k, d + 2 d d]`` in double precision, for d outputs, to be read by
+    ``srfca.federation.moments.unpack_outputs``: the number of samples, the mean and the scatter of
+    outputs by group. With cross entropy the outputs are logarithms of probabilities, and the group
+    of a sample is the class that the model predicts; otherwise there is one group. Clients reveal
+    by it how often each model predicts each class on their inputs, and how confidently.
+
+    Args:
+        clients: ``[c]``
+        models: ``[k, P]``
+        splits: Which inputs: those of these splits together.
+    """
+
+    models: Tensor
+    splits: tuple[Split, ...] = ("train",)
 
 
 @dataclass(frozen=True, eq=False)

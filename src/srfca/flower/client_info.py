@@ -23,7 +23,10 @@ class ClientInfo:
         num_features: Numbers in one sample's input.
         has_classes: Whether its targets are classes.
         wants_model: Whether it wants its final model.
+        num_outputs: Numbers that its model outputs for one sample.
+        num_label_groups: Groups that its samples are divided into by their label.
         node_id: Flower's id of its node, which changes when the node restarts; 0 if it has none.
+        num_classes: The number of classes if it has one label for each sample, else 0.
     """
 
     client_id: str
@@ -31,7 +34,10 @@ class ClientInfo:
     num_features: int
     has_classes: bool
     wants_model: bool
+    num_outputs: int = 1
+    num_label_groups: int = 1
     node_id: int = 0
+    num_classes: int = 0
 
 
 def write_clients(folder: Path, clients: list[ClientInfo]) -> None:

@@ -20,8 +20,12 @@ from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
 from srfca.federation.requests import (
+    BalancedLosses,
+    ClassCounts,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Personal,
     Scores,
     Shares,
@@ -72,6 +76,13 @@ class TaskInput:
         return Mixture(models, weights.view(-1, len(models)).to(models))
 
     @property
+    def subsample(self) -> Subsample | None:
+        """The subsample that losses are computed on; None is all samples."""
+        if "samples" not in self.values:
+            return None
+        return Subsample(self.values["samples"], self.values["seed"])
+
+    @property
     def personal(self) -> Personal | None:
         """The coordinates that the client keeps to itself, if there are any."""
         text = self.values.get("personal")
@@ -103,7 +114,10 @@ def hello(simulation: Simulation, task: TaskInput) -> TaskOutput:
             "dtype": str(w0.dtype).removeprefix("torch."),
             "frozen": frozen_digest(simulation.module(w0)),
             "features": simulation.data.train.x[0].numel(),
+            "outputs": simulation.traits.num_outputs,
+            "groups": simulation.num_label_groups,
             "classes": not simulation.data.train.y.is_floating_point(),
+            "num_classes": simulation.num_classes or 0,
             "receives": task.receive is not None,
         }
     )
@@ -148,12 +162,41 @@ def losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
     only the losses on this split are computed.
     """
     models, values = task.rows["models"], task.values
-    subsample = Subsample(values["samples"], values["seed"]) if "samples" in values else None
-    request = Losses(_itself(), models, values.get("split", "train"), subsample)
+    request = Losses(_itself(), models, values.get("split", "train"), task.subsample)
     arrays = {"losses": _nan_to_inf(simulation.ask(request).values[0])}
     if "split" not in values and "validation" in simulation.splits:
         arrays["validation"] = _scores(simulation, models, "validation")
     return TaskOutput(arrays)
+
+
+def class_counts(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Count the training samples of each class: ``[1, C]``."""
+    request = ClassCounts(_itself(), task.values["presence"])
+    return TaskOutput({"counts": simulation.ask(request).values})
+
+
+def balanced_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute class-balanced losses ``[k]``, and held-out losses and accuracies ``[k, 2]``."""
+    models = task.rows["models"]
+    shares = torch.tensor(task.values["class_shares"], dtype=torch.float64)
+    request = BalancedLosses(_itself(), models, shares.view(len(models), -1), task.subsample)
+    arrays = {"balanced": simulation.ask(request).values[0].double()}
+    if "validation" in simulation.splits:
+        arrays["validation"] = _scores(simulation, models, "validation")
+    return TaskOutput(arrays)
+
+
+def loss_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute moments of the losses of all models: ``[1, k, w]``."""
+    scales = torch.tensor(task.values["scales"], dtype=torch.float64)
+    request = LossMoments(_itself(), task.rows["models"], scales, _splits(task))
+    return TaskOutput({"moments": simulation.ask(request).values})
+
+
+def output_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute moments of the outputs of all models: ``[1, k, w]``."""
+    request = OutputMoments(_itself(), task.rows["models"], _splits(task))
+    return TaskOutput({"moments": simulation.ask(request).values})
 
 
 def scores(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -202,6 +245,10 @@ TASKS: dict[str, Task] = {
     "train": train,
     "gradients": gradients,
     "losses": losses,
+    "class_counts": class_counts,
+    "balanced_losses": balanced_losses,
+    "loss_moments": loss_moments,
+    "output_moments": output_moments,
     "scores": scores,
     "shares": shares,
     "subspaces": subspaces,
@@ -213,6 +260,10 @@ TASKS: dict[str, Task] = {
 def _itself(entries: int = 1) -> Clients:
     """Return the client's position in its simulation, for each entry of a request: ``[e]``."""
     return np.zeros(entries, dtype=np.int64)
+
+
+def _splits(task: TaskInput) -> tuple[Split, ...]:
+    return tuple(task.values["splits"])
 
 
 def _algorithm(task: TaskInput) -> LocalAlgorithm:

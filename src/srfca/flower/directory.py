@@ -125,16 +125,19 @@ class ClientDirectory:
         ):
             raise InvalidMessageError(f"its client id is not 1 to {_MAX_ID} printable characters")
         self._check_model(values)
-        num_features = values.get("features")
-        if not isinstance(num_features, int) or num_features < 1:
-            raise InvalidMessageError(f"its samples have {num_features!r} features")
+        num_classes = values.get("num_classes", 0)
+        if not isinstance(num_classes, int) or num_classes < 0:
+            raise InvalidMessageError(f"it has {num_classes!r} classes")
         return ClientInfo(
             client_id=client_id,
             sizes=self._read_sizes(values),
-            num_features=num_features,
+            num_features=_positive(values, "features"),
             has_classes=values.get("classes") is True,
             wants_model=values.get("receives") is True,
+            num_outputs=_positive(values, "outputs"),
+            num_label_groups=_positive(values, "groups"),
             node_id=node_id,
+            num_classes=num_classes,
         )
 
     def _check_model(self, values: Mapping[str, object]) -> None:
@@ -165,6 +168,18 @@ class ClientDirectory:
             if split not in sizes:
                 raise InvalidMessageError(f"it has no {split} samples, but the other clients do")
         return sizes
+
+
+def _positive(values: Mapping[str, object], name: str) -> int:
+    """Return a number that a client has introduced itself with.
+
+    Raises:
+        InvalidMessageError: If it is not a positive integer.
+    """
+    value = values.get(name)
+    if not isinstance(value, int) or value < 1:
+        raise InvalidMessageError(f"its samples have {value!r} {name}")
+    return value
 
 
 def _shorten(digest: object) -> str:

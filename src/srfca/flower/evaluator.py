@@ -164,24 +164,31 @@ class Evaluator:
         expects = {"losses": ((len(names),), torch.float64)}
         if "validation" in self._channel.info(client).sizes:
             expects["validation"] = ((len(names), 2), torch.float64)
-        values = _subsample_values(self._subsample_of(client))
+        values = subsample_values(self.effective(client, self._subsample))
         return ClientRequest(expects, values, {"models": names})
 
     def _remember(self, client: int, names: list[str], arrays: Mapping[str, Tensor]) -> None:
-        losses = arrays["losses"].tolist()
-        held_out = arrays["validation"].tolist() if "validation" in arrays else []
-        for position, name in enumerate(names):
+        for name, loss in zip(names, arrays["losses"].tolist(), strict=True):
             scores = self._remembered.setdefault((name, client), {})
-            scores[self._kind(client)] = (losses[position], torch.nan)
-            if held_out:
-                loss, accuracy = held_out[position]
-                scores["validation"] = (loss, accuracy)
+            scores[self._kind(client)] = (loss, torch.nan)
+        if "validation" in arrays:
+            self.remember_held_out(client, names, arrays["validation"])
+
+    def remember_held_out(self, client: int, names: Sequence[str], scores: Tensor) -> None:
+        """Remember held-out losses and accuracies ``[k, 2]`` of models on a client's data."""
+        for name, (loss, accuracy) in zip(names, scores.tolist(), strict=True):
+            self._remembered.setdefault((name, client), {})["validation"] = (loss, accuracy)
+
+    def effective(self, client: int, subsample: Subsample | None) -> Subsample | None:
+        """Return the subsample that a client's training losses are on; None is all samples."""
+        is_all = subsample is None or self._channel.info(client).sizes["train"] <= subsample.size
+        return None if is_all else subsample
 
     def _fresh_losses(
         self, wanted: Mapping[int, list[str]], table: RowTable, request: Losses
     ) -> tuple[dict[tuple[str, int], LossAndAccuracy], dict[int, str]]:
         """Ask for losses by model and client, without regard to what is remembered."""
-        values = {"split": request.split, **_subsample_values(request.subsample)}
+        values = {"split": request.split, **subsample_values(request.subsample)}
         requests = {
             client: ClientRequest(
                 {"losses": ((len(names),), torch.float64)}, values, {"models": names}
@@ -220,19 +227,13 @@ class Evaluator:
         }
         return scores, replies.missing
 
-    def _subsample_of(self, client: int) -> Subsample | None:
-        """Return the subsample that a client's training losses are on; None is all samples."""
-        subsample = self._subsample
-        is_all = subsample is None or self._channel.info(client).sizes["train"] <= subsample.size
-        return None if is_all else subsample
-
     def _kind(self, client: int) -> str:
         """Return what training losses are remembered as: they differ between subsamples."""
-        values = _subsample_values(self._subsample_of(client))
+        values = subsample_values(self.effective(client, self._subsample))
         return "/".join(["train", *map(str, values.values())])
 
 
-def _subsample_values(subsample: Subsample | None) -> dict[str, Value]:
+def subsample_values(subsample: Subsample | None) -> dict[str, Value]:
     """Return a subsample as values of a message; empty for all samples."""
     return {} if subsample is None else {"samples": subsample.size, "seed": subsample.seed}
 

@@ -17,9 +17,13 @@ from srfca.federation.middleware.counting import MissingReply
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import ClientScores, Replies, T, Traffic, as_clients
 from srfca.federation.requests import (
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Personal,
     Request,
     Scores,
@@ -28,6 +32,7 @@ from srfca.federation.requests import (
     Subspaces,
     Train,
 )
+from srfca.flower.balanced import BalancedEvaluator
 from srfca.flower.channel import Channel
 from srfca.flower.client_info import ClientInfo
 from srfca.flower.delivery import Delivery
@@ -38,6 +43,7 @@ from srfca.flower.messages import (
     subspace_messages,
     train_messages,
 )
+from srfca.flower.moments import MomentsEvaluator, MomentsRequest
 from srfca.flower.replies import ClientReplies, gather
 from srfca.models.rows import Layout, frozen_digest, make_module
 
@@ -91,6 +97,8 @@ class FlowerFederation:
         row = self.initial_model(0)
         self._channel = Channel(grid, row, self._frozen_digest, timeout, minimum)
         self._evaluator = Evaluator(self._layout.length, self._channel)
+        self._balanced = BalancedEvaluator(self._layout.length, self._channel, self._evaluator)
+        self._moments = MomentsEvaluator(self._layout.length, self._channel)
         self._delivery = Delivery(self._layout.length, self._channel)
         self._reported = Traffic()
         self._personal_trainings: set[tuple[int, str]] = set()
@@ -102,6 +110,10 @@ class FlowerFederation:
             Train: self._train,
             Gradients: self._gradients,
             Losses: self._losses,
+            ClassCounts: self._balanced.class_counts,
+            BalancedLosses: self._balanced.balanced_losses,
+            LossMoments: self._answer_moments,
+            OutputMoments: self._answer_moments,
             Scores: self._scores,
             Shares: self._shares,
             Subspaces: self._subspaces,
@@ -217,6 +229,8 @@ class FlowerFederation:
     def forget_losses(self) -> None:
         """Ask for losses again: clients may have other data than before."""
         self._evaluator.forget()
+        self._balanced.forget()
+        self._moments.forget()
 
     def _train(self, request: Train) -> Replies[Tensor]:
         messages = train_messages(request, self._layout.length)
@@ -241,6 +255,12 @@ class FlowerFederation:
     def _losses(self, request: Losses) -> Replies[Tensor]:
         self._require_split(request.split)
         return self._evaluator.losses(request)
+
+    def _answer_moments(self, request: MomentsRequest) -> Replies[Tensor]:
+        require(len(request.splits) > 0, "a request for moments needs at least one split")
+        for split in request.splits:
+            self._require_split(split)
+        return self._moments.answer(request)
 
     def _scores(self, request: Scores) -> Replies[ClientScores]:
         self._require_split(request.split)

@@ -18,7 +18,15 @@ from srfca.federation.algorithms import Descent, LocalAlgorithm
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
-from srfca.federation.requests import Gradients, Personal, Shares, Subspaces, Train
+from srfca.federation.requests import (
+    Gradients,
+    LossMoments,
+    OutputMoments,
+    Personal,
+    Shares,
+    Subspaces,
+    Train,
+)
 from srfca.flower.records import Value, pack, row_name
 from srfca.flower.transport import ClientRequest
 
@@ -124,6 +132,25 @@ def share_messages(request: Shares, length: int) -> Messages:
     if rows is None:
         return _unsendable(request.clients, table)
     ask = ClientRequest({"shares": ((1, len(models)), torch.float64)}, rows={"models": rows})
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), table)
+
+
+def moment_messages(request: LossMoments | OutputMoments, length: int, width: int) -> Messages:
+    """Return the messages that ask for moments, of which there are ``width`` for each model."""
+    table = RowTable()
+    models = check_rows(request.models, length)
+    rows = _all_names(table.add(models))
+    if rows is None:
+        return _unsendable(request.clients, table)
+    values: dict[str, Value] = {"splits": [str(split) for split in request.splits]}
+    if isinstance(request, LossMoments):
+        require(
+            request.scales.shape == (len(models),) and bool((request.scales > 0).all()),
+            f"scales must be {len(models)} positive numbers, one for each model",
+        )
+        values["scales"] = request.scales.double().tolist()
+    expects = {"moments": ((1, len(models), width), torch.float64)}
+    ask = ClientRequest(expects, values, {"models": rows})
     return Messages(dict.fromkeys(request.clients.tolist(), ask), table)
 
 

@@ -250,9 +250,12 @@ def _problem(name: str, tensor: Tensor) -> str:
     """Return what is wrong with the numbers that a client sent, the empty string if nothing is.
 
     A loss may be infinite, if a model is that bad, but not minus infinity, also in float32.
+    Cross entropy and counts are not negative.
     """
     if name in ("rows", "subspaces"):
         return "" if bool(tensor.isfinite().all()) else "infinite or NaN"
+    if name in ("counts", "balanced"):  # a balanced loss may be unknown, which is NaN
+        return "negative" if bool((tensor < 0).any()) else ""
     if bool(tensor.isnan().any()) or bool((tensor.float() == -torch.inf).any()):
         return "NaN or minus infinity"
     fractions = {"shares": tensor}.get(name, tensor[..., 1] if name in _SCORES else tensor[:0])

@@ -11,16 +11,13 @@ from time import monotonic, sleep
 import numpy as np
 import torch
 
-from srfca.aggregation.rules import Mean
-from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require
 from srfca.federation.local_training import LocalTraining
 from srfca.flower.client_info import write_clients
 from srfca.flower.federation import FlowerFederation
 from srfca.flower.settings import Settings
-from srfca.methods import Answer, Method, Result, Run
-from srfca.methods._common.result import loss_limits
-from srfca.methods._common.rounds import argmin_loss, federated_training
+from srfca.methods import Method, Result
+from srfca.methods.adaptation import adapt
 
 REFRESH = "REFRESH"
 _log = getLogger("flwr").log
@@ -160,10 +157,7 @@ def place_unclustered(
 def refresh(
     federation: FlowerFederation, result: Result, local: LocalTraining, rounds: int, number: int
 ) -> Result:
-    """Assign clients by the losses that they have now, then train each cluster's model.
-
-    A client that does not reply stays in its cluster. One in no cluster joins one if its loss is
-    within the limit.
+    """Adapt the clusters to the data that clients have now, and train each cluster's model on.
 
     Args:
         federation: The clients.
@@ -179,30 +173,7 @@ def refresh(
         InputError: If no client replies, or training diverges.
     """
     federation.forget_losses()
-    run = Run(federation, result.seed)
-    assigned = result.assign(federation)
-    replied = ~assigned.losses.isnan().all(1).numpy()
-    nearest = np.where(replied, argmin_loss(assigned.losses), result.labels)
-    labels = np.where(result.labels < 0, assigned.labels, nearest)
-    answer = Answer.canonical(labels, result.models)
-    partition = Partition(answer.labels)
-    name = f"{REFRESH} {number}"
-    training = replace(
-        local, steps=rounds * local.local_steps, schedule="constant", keep_state=False
-    )
-    models = federated_training(
-        run, name, answer.models, partition, training, Mean(), purpose=name.lower()
-    )
-    moved = int((labels != result.labels).sum())
-    answer = Answer(answer.labels, models)
-    run.record(name, partition, answer.client_models, notes={"moved": moved})
-    _log(INFO, "%s: %s clients moved to another cluster", name, moved)
-    return replace(
-        result,
-        labels=answer.labels,
-        models=models,
-        fine_tuned_models=None,
-        fine_tuned_steps=None,
-        history=(*result.history, *run.history),
-        loss_limits=loss_limits(federation, models, partition),
-    )
+    refreshed = adapt(result, federation, local, rounds, stage=f"{REFRESH} {number}")
+    stage = refreshed.history[-1]
+    _log(INFO, "%s: %s", stage.name, stage.notes["decision"])
+    return refreshed

@@ -18,7 +18,6 @@ from srfca.methods._common.run import Run
 from srfca.methods.ifca import alternate
 from srfca.methods.registry import register
 from srfca.methods.sr_fca import SRFCA
-from srfca.methods.sr_fca.thresholds import choice_notes, one_shot_clusters
 from srfca.parameters import constrained
 
 
@@ -70,9 +69,10 @@ class OneShotIFCA(Method):
         with run.stage("ONE_SHOT", run.num_clients * self.local.steps):
             local_models = train_locally(run, self.local, run.key("one_shot"))
             models = ModelSet.of_clients(run, local_models.answered, local_models.clients)
-            partition, choice, distances = one_shot_clusters(run, options, models)
+            grouping = options.rule.one_shot(run, options, models)
+        partition = grouping.partition
         run.record(
-            "ONE_SHOT", partition, models.models, distances, choice_notes(choice),
+            "ONE_SHOT", partition, models.models, grouping.distances, grouping.notes(),
             clients=models.clients,
         )  # fmt: skip
 
@@ -92,8 +92,8 @@ class OneShotIFCA(Method):
         return outcome.answer
 
     def _one_shot_options(self) -> SRFCA:
-        """Return the parameters of ONE_SHOT."""
+        """Return the parameters of ONE_SHOT; one REFINE, so that a single cluster is not split."""
         return SRFCA(
             threshold=self.threshold, min_size=self.min_size, distance=self.distance,
-            graph=self.graph, local=self.local,
+            graph=self.graph, local=self.local, refine_steps=1,
         )  # fmt: skip

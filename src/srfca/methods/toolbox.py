@@ -1,6 +1,6 @@
 """The pieces that methods are built from: participants, rounds, starts, held-out decisions."""
 
-from srfca.methods._common.held_out import held_out_losses, interchangeable, transfer
+from srfca.methods._common.held_out import held_out_losses, held_out_scores, interchangeable
 from srfca.methods._common.init import distant_models, drawn_models, random_models, starting_models
 from srfca.methods._common.rounds import (
     LocalModels,
@@ -30,5 +30,5 @@ __all__ = [
     "starting_models",
     "train_locally",
     "trained_part",
-    "transfer",
+    "held_out_scores",
 ]

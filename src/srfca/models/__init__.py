@@ -6,12 +6,20 @@ determines the initial model w0. An ``nn.Module`` instance is also accepted: a w
 
 from srfca.models.cnn import CNN
 from srfca.models.dense import MLP, Linear, linear, mlp
+from srfca.models.lenet5 import LeNet5
 from srfca.models.lstm import LSTM
 from srfca.models.norm_relu import NormReLU
 from srfca.models.resnet9 import ResNet9
 from srfca.models.rows import Layout, frozen_digest, frozen_names, set_training
 
-MODELS = {"linear": Linear, "mlp": MLP, "cnn": CNN, "resnet9": ResNet9, "lstm": LSTM}
+MODELS = {
+    "linear": Linear,
+    "mlp": MLP,
+    "cnn": CNN,
+    "lenet5": LeNet5,
+    "resnet9": ResNet9,
+    "lstm": LSTM,
+}
 """Models by the names that experiments use."""
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "MLP",
     "MODELS",
     "Layout",
+    "LeNet5",
     "Linear",
     "NormReLU",
     "ResNet9",

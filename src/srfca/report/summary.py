@@ -149,14 +149,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of methods, as text.
+    """A table of methods or federations, as text.
 
     Args:
         title: Of the table.
         columns: Titles of the columns after the first.
         names: The first column.
         cells: The other columns, line by line.
-        best: Which cells are the best of their column.
+        best: Which cells are marked as the best.
+        head: Title of the first column.
     """
 
     title: str
@@ -164,6 +165,7 @@ class Table:
     names: Sequence[str]
     cells: Sequence[Sequence[str]]
     best: Sequence[Sequence[bool]]
+    head: str = "method"
 
 
 def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -> Table:
@@ -177,7 +179,7 @@ def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -
     ranked = [
         number
         for number, group in enumerate(groups)
-        if not _needs_truth(group.method) and len(group.runs) == complete
+        if not needs_truth(group.method) and len(group.runs) == complete
     ]
     for place, column in enumerate(shown):
         means = {
@@ -190,7 +192,7 @@ def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -
     return Table(title, [c.title for c in shown], [group.title for group in groups], cells, best)
 
 
-def _needs_truth(method: str) -> bool:
+def needs_truth(method: str) -> bool:
     """Tell whether a method is given the true clusters, and so is not ranked with the others."""
     try:
         return METHODS[method].needs_truth

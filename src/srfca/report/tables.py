@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -86,26 +86,36 @@ def as_csv(report: Report) -> str:
 
 def as_markdown(report: Report) -> str:
     """Return the tables in Markdown, the best of each column in bold."""
+    return markdown_tables(report.tables, report.notes)
+
+
+def markdown_tables(tables: Iterable[Table], notes: Iterable[str]) -> str:
+    """Return tables and notes in Markdown, the best cells in bold."""
     text = ""
-    for table in report.tables:
+    for table in tables:
         text += f"**{table.title}**\n\n"
-        text += table_line(["method", *table.columns])
+        text += table_line([table.head, *table.columns])
         text += table_line(["---", *["---:"] * len(table.columns)])
         for name, cells, best in zip(table.names, table.cells, table.best, strict=True):
             marked = [f"**{c}**" if b else c for c, b in zip(cells, best, strict=True)]
             text += table_line([name, *marked])
         text += "\n"
-    return text + "".join(f"{note}\n\n" for note in report.notes).rstrip("\n") + "\n"
+    return text + "".join(f"{note}\n\n" for note in notes).rstrip("\n") + "\n"
 
 
 def as_latex(report: Report) -> str:
     r"""Return the tables as ``tabular``; they need ``\usepackage{booktabs}``."""
+    return latex_tables(report.tables, report.notes)
+
+
+def latex_tables(tables: Iterable[Table], notes: Iterable[str]) -> str:
+    r"""Return tables as ``tabular`` and notes as comments, the best cells in bold."""
     text = ""
-    for table in report.tables:
+    for table in tables:
         heads = (r"\shortstack{" + latex(c).replace("\n", r" \\ ") + "}" for c in table.columns)
         text += f"% {table.title}\n"
         text += rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}" + "\n"
-        text += r"\toprule" + "\n" + " & ".join(["method", *heads]) + r" \\" + "\n\\midrule\n"
+        text += r"\toprule" + "\n" + " & ".join([table.head, *heads]) + r" \\" + "\n\\midrule\n"
         for name, cells, best in zip(table.names, table.cells, table.best, strict=True):
             marked = [
                 rf"\textbf{{{latex(c)}}}" if b else latex(c)
@@ -113,7 +123,7 @@ def as_latex(report: Report) -> str:
             ]
             text += " & ".join([latex(name), *marked]) + r" \\" + "\n"
         text += "\\bottomrule\n\\end{tabular}\n\n"
-    return text + "".join(f"% {note}\n" for note in report.notes)
+    return text + "".join(f"% {note}\n" for note in notes)
 
 
 def latex(text: str) -> str:
@@ -123,7 +133,8 @@ def latex(text: str) -> str:
     96.4 $\pm$ 0.1 \& 5 \% of a\_b
     """
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {character: f"\\{character}" for character in "&%$#_{}"} | {"±": r"$\pm$"}
+    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    special |= {"±": r"$\pm$", "→": r"$\to$"}
     return "".join(special.get(character, character) for character in text)
 
 

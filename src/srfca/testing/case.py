@@ -58,6 +58,13 @@ class Case:
         """Return models that differ: ``[count, P]``."""
         return torch.stack([self.reference.initial_model(seed + i) for i in range(count)])
 
+    def class_shares(self, count: int) -> Tensor:
+        """Return class shares of models; the last model has no share of the first class."""
+        shares = torch.arange(1.0, 1 + count * CLASSES, dtype=torch.float64)
+        shares = shares.view(count, CLASSES)
+        shares[-1, 0] = 0.0
+        return shares / shares.sum(1, keepdim=True)
+
     def mixture(self) -> Mixture:
         """Return a mixture of two models for each client."""
         weights = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8], [0.0, 1.0]])
@@ -105,6 +112,12 @@ class Case:
             f"{description} must have the shape {tuple(expected.shape)}, not {tuple(values.shape)}",
         )
         values, expected = values.detach().cpu().double(), expected.detach().cpu().double()
+        unknown = expected.isnan()
+        require_check(
+            bool(values[unknown].isnan().all()),
+            f"{description} must be NaN where the answer is not defined",
+        )
+        values, expected = values[~unknown], expected[~unknown]
         require_check(bool(values.isfinite().all()), f"{description} must be finite")
         if values.numel():
             scale = 1 + float(expected.abs().max())

@@ -13,25 +13,31 @@ from torch import Tensor
 from srfca.aggregation.rules import Mean
 from srfca.errors import InputError, unknown
 from srfca.federation.algorithms import Descent, Phase, Posterior
+from srfca.federation.classes import num_classes
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import ClientScores
 from srfca.federation.requests import (
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Personal,
     Request,
     Round,
     Scores,
     Shares,
+    Split,
     Subsample,
     Subspaces,
     Train,
 )
 from srfca.federation.rounds import ask
 from srfca.random import Key
-from srfca.testing.case import FEATURES, Case, MakeFederation, make_case
+from srfca.testing.case import CLASSES, FEATURES, Case, MakeFederation, make_case
 from srfca.testing.errors import CheckError, require_check
 
 _LOCAL = LocalTraining(steps=6, local_steps=3, batch_size=8, lr=0.1)
@@ -147,7 +153,7 @@ def check_personal(case: Case) -> None:
 
 
 def check_evaluation(case: Case) -> None:
-    """Gradients, losses, shares, scores and subspaces agree with the reference."""
+    """Gradients, losses, moments, shares, scores and subspaces agree with the reference."""
     models, mixture = case.models(len(case.clients)), case.mixture()
     case.compare(Gradients(case.clients, models), "Gradients")
     for split in case.federation.splits:
@@ -156,6 +162,13 @@ def check_evaluation(case: Case) -> None:
         case.compare(subsample, f"Losses on a subsample of {split} data")
         case.compare(Scores(case.clients, models, split), f"Scores on {split} data")
         case.compare(Scores(case.clients, mixture, split), f"Scores of mixtures on {split} data")
+    scales = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    held: tuple[Split, ...] = ("train", "validation")
+    both = tuple(split for split in held if split in case.federation.splits)
+    for chosen in (both[:1], both):
+        request = LossMoments(case.clients, models[:2], scales, chosen)
+        case.compare(request, f"LossMoments on {chosen} data")
+        case.compare(OutputMoments(case.clients, models[:2], chosen), f"OutputMoments on {chosen}")
     case.compare(Shares(case.clients, models[:3]), "Shares")
     case.compare(Shares(case.clients, mixture), "Shares of mixtures")
     rank = 2
@@ -171,12 +184,27 @@ def check_evaluation(case: Case) -> None:
     case.require_same(values @ values.mT, expected @ expected.mT, "the projection on Subspaces")
 
 
+def check_classes(case: Case) -> None:
+    """Class counts and class-balanced losses agree with the reference."""
+    case.compare(ClassCounts(case.clients), "ClassCounts")
+    case.compare(ClassCounts(case.clients, presence=True), "ClassCounts of presence")
+    require_check(
+        num_classes(case.federation) == CLASSES,
+        f"ClassCounts of no clients must have the shape {(0, CLASSES)}",
+    )
+    models, shares = case.models(3), case.class_shares(3)
+    for subsample in (None, Subsample(9, seed=1)):
+        request = BalancedLosses(case.clients, models, shares, subsample)
+        part = "" if subsample is None else " on a subsample"
+        case.compare(request, f"BalancedLosses{part}")
+
+
 def check_repetition(case: Case) -> None:
     """The same request has the same reply, to the bit."""
     for request in _requests(case):
         first, again = (_tensors(case.ask(request).values) for _ in range(2))
         require_check(
-            all(map(torch.equal, first, again)),
+            all(map(_are_identical, first, again)),
             f"the same {request.name!r} request must have the same reply, to the bit",
         )
 
@@ -227,6 +255,12 @@ def check_wrong_input(case: Case) -> None:
         "models that are too short": Losses(clients, narrow),
         "gradients at models that are too short": Gradients(clients, narrow),
         "a split that does not exist": Losses(clients, models, "nothing"),  # type: ignore[arg-type]
+        "class shares of too few classes": BalancedLosses(
+            clients, models, case.class_shares(len(models))[:, 1:]
+        ),
+        "class shares of too few models": BalancedLosses(clients, models, case.class_shares(1)),
+        "moments of models that are too short": OutputMoments(clients, narrow),
+        "scales that are not positive": LossMoments(clients, models, torch.zeros(len(models))),
         "a rank that is too large": Subspaces(clients, FEATURES + 1),
         "a mixture without weights of its models": Scores(
             clients, Mixture(models, torch.ones(len(clients), 1))
@@ -275,6 +309,7 @@ FEDERATION_CHECKS: Mapping[str, Callable[[Case], None]] = {
     "kept state": check_kept_state,
     "personal": check_personal,
     "evaluation": check_evaluation,
+    "classes": check_classes,
     "repetition": check_repetition,
     "order": check_order,
     "rounds": check_rounds,
@@ -366,10 +401,21 @@ def _requests(case: Case) -> list[Request[Any]]:
         Train(clients, models, _LOCAL, Key(5, "check requests")),
         Gradients(clients, models),
         Losses(clients, models[:3]),
+        ClassCounts(clients),
+        BalancedLosses(clients, models[:3], case.class_shares(3)),
+        LossMoments(clients, models[:2], torch.ones(2, dtype=torch.float64)),
+        OutputMoments(clients, models[:2]),
         Shares(clients, case.mixture()),
         Scores(clients, models),
         Scores(clients, case.mixture()),
     ]
+
+
+def _are_identical(first: Tensor, second: Tensor) -> bool:
+    """Tell whether two tensors are equal to the bit; NaN equals NaN."""
+    unknown = first.isnan()
+    same = torch.equal(unknown, second.isnan())
+    return same and torch.equal(first[~unknown], second[~unknown])
 
 
 def _tensors(values: Tensor | ClientScores) -> list[Tensor]:

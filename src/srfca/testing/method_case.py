@@ -28,8 +28,8 @@ LOCAL = LocalTraining(steps=6, local_steps=2, batch_size=5, lr=0.1)
 """How clients train in the checks of a class."""
 _TENSORS = (
     "models", "individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps",
-    "loss_limits",
 )  # fmt: skip
+_STATISTICS = ("loss_limits", "input_statistics")
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,16 @@ def example_model() -> nn.Module:
     return mlp(FEATURES, 5, CLASSES)().double()
 
 
+def tensors_of(result: Result) -> dict[str, Tensor]:
+    """Return all tensors of a result by name."""
+    tensors = {name: getattr(result, name) for name in _TENSORS}
+    for name in _STATISTICS:
+        statistics = getattr(result, name)
+        parts = {} if statistics is None else statistics.tensors()
+        tensors |= {f"{name}/{part}": parts[part] for part in parts}
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
 def require_same_bits(result: Result, expected: Result, condition: str) -> None:
     """Require that two results are equal: labels, models, and scores and budget of every stage."""
     require_check(
@@ -90,11 +100,10 @@ def require_same_bits(result: Result, expected: Result, condition: str) -> None:
         f"{condition} must give the same labels, not {result.labels.tolist()} and "
         f"{expected.labels.tolist()}",
     )
-    for name in _TENSORS:
-        tensor, original = getattr(result, name), getattr(expected, name)
-        same = tensor is original is None or (
-            tensor is not None and original is not None and torch.equal(tensor, original)
-        )
+    tensors, of_expected = tensors_of(result), tensors_of(expected)
+    for name in sorted({*tensors, *of_expected}):
+        tensor, original = tensors.get(name), of_expected.get(name)
+        same = tensor is not None and original is not None and torch.equal(tensor, original)
         require_check(same, f"{condition} must give the same {name}, to the bit")
     for attribute in ("name", "labels", "loss", "accuracy", "budget", "notes"):
         values = [getattr(stage, attribute) for stage in result.history]

@@ -7,6 +7,7 @@ what it gives, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan, log
 from typing import Any, cast
 
 import torch
@@ -15,15 +16,20 @@ from torch import Tensor, nn
 from srfca import progress
 from srfca.data.client_data import ClientData, Samples, hold_out
 from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
-from srfca.engine.loss import Loss, LossName, correct, loss_named
+from srfca.engine.loss import Loss, LossName, correct, cross_entropy, loss_named
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import ClientScores, Replies, T
 from srfca.federation.requests import (
+    MIN_CLASS_SAMPLES,
+    BalancedLosses,
+    ClassCounts,
     Collect,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Personal,
     Request,
     Scores,
@@ -174,14 +180,108 @@ class ReferenceFederation:
     def _loss_of(
         self, row: Tensor, client: int, split: Split, subsample: Subsample | None
     ) -> float:
-        x, y = self._samples_of(client, split)
-        if subsample is not None:
-            key = Key(subsample.seed, f"sample/{split}")
-            stream = streams(key, client_words([self.client_ids[client]]))
-            size = min(subsample.size, len(x))
-            chosen = batches(stream, torch.tensor([len(x)]), size, 1)[0, 0]
-            x, y = x[chosen], y[chosen]
+        x, y = self._samples_of(client, split, subsample)
         return float(self.loss(self._outputs(row, x), y).mean())
+
+    def _answer_classcounts(self, request: ClassCounts) -> Tensor:
+        num_classes = self._num_classes()
+        counts = torch.zeros(len(request.clients), num_classes, dtype=torch.int64)
+        for entry, client in enumerate(request.clients.tolist()):
+            _, y = self.samples["train"].of(client)
+            for label in range(num_classes):
+                count = int((y == label).sum())
+                if request.presence:
+                    count = MIN_CLASS_SAMPLES if count >= MIN_CLASS_SAMPLES else 0
+                counts[entry, label] = count
+        return counts
+
+    def _answer_balancedlosses(self, request: BalancedLosses) -> Tensor:
+        self.check_rows(request.models)
+        shape = (len(request.models), self._num_classes())
+        require(
+            tuple(request.class_shares.shape) == shape,
+            f"class shares must have the shape {shape}, not {tuple(request.class_shares.shape)}",
+        )
+        losses = [
+            [
+                self._balanced_loss(row, shares, client, request.subsample)
+                for row, shares in zip(request.models, request.class_shares, strict=True)
+            ]
+            for client in request.clients.tolist()
+        ]
+        values = torch.tensor(losses, dtype=self.layout.dtype)
+        return values.view(len(request.clients), len(request.models))
+
+    def _balanced_loss(
+        self, row: Tensor, shares: Tensor, client: int, subsample: Subsample | None
+    ) -> float:
+        x, y = self._samples_of(client, "train", subsample)
+        logits = self._outputs(row, x)
+        shared = [
+            label
+            for label, share in enumerate(shares.tolist())
+            if share > 0 and int((y == label).sum()) >= MIN_CLASS_SAMPLES
+        ]
+        if len(shared) < 2:
+            return float("nan")
+        of_classes = []
+        for position, label in enumerate(shared):
+            adjusted = logits[y == label][:, shared] - shares[shared].log()
+            of_classes.append(float(-adjusted.log_softmax(1)[:, position].mean()))
+        balanced = sum(of_classes) / len(shared) / log(len(shared))
+        return float("inf") if isnan(balanced) else balanced
+
+    def _num_classes(self) -> int:
+        x, y = self.samples["train"].x[:1], self.samples["train"].y
+        outputs = self._outputs(self.initial_model(0), x)
+        has_classes = self.loss is cross_entropy and y.ndim == 1 and outputs.ndim == 2
+        require(has_classes, "these clients have no classes")
+        return outputs.shape[1]
+
+    def _answer_lossmoments(self, request: LossMoments) -> Tensor:
+        self.check_rows(request.models)
+        require(bool((request.scales > 0).all()), "scales must be positive")
+        rows = []
+        for client in request.clients.tolist():
+            x, y = self._samples_of_all(client, request.splits)
+            losses = [self.loss(self._outputs(row, x), y).double() for row in request.models]
+            best = min(losses, key=lambda loss: float(loss.mean()))
+            classes = y.ndim == 1 and not y.is_floating_point()
+            groups = self._num_outputs(x) if classes else 1
+            of_client = []
+            for loss, scale in zip(losses, request.scales, strict=True):
+                variance = (loss - best).var().item() if len(x) > 1 else 0.0
+                compressed = torch.asinh(3 * loss / scale).unsqueeze(1)
+                labels = y % groups if classes else torch.zeros(len(y), dtype=torch.int64)
+                moments = _moments_by_group(compressed, labels, groups)
+                row = [float(loss.mean()), variance, *moments]
+                of_client.append(torch.tensor(row, dtype=torch.float64))
+            rows.append(torch.stack(of_client))
+        return torch.stack(rows).double()
+
+    def _answer_outputmoments(self, request: OutputMoments) -> Tensor:
+        self.check_rows(request.models)
+        rows = []
+        for client in request.clients.tolist():
+            x, _ = self._samples_of_all(client, request.splits)
+            width = self._num_outputs(x)
+            of_client = []
+            for row in request.models:
+                outputs = self._outputs(row, x).double()
+                groups = torch.zeros(len(x), dtype=torch.int64)
+                if self.loss is cross_entropy and outputs.ndim == 2:
+                    outputs, groups = outputs.log_softmax(1), outputs.argmax(1)
+                moments = _moments_by_group(outputs.flatten(1), groups, width)
+                of_client.append(torch.tensor(moments, dtype=torch.float64))
+            rows.append(torch.stack(of_client))
+        return torch.stack(rows).double()
+
+    def _samples_of_all(self, client: int, splits: Sequence[Split]) -> tuple[Tensor, Tensor]:
+        parts = [self._samples_of(client, split) for split in splits]
+        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+    def _num_outputs(self, x: Tensor) -> int:
+        return self._outputs(self.initial_model(0), x[:1]).numel()
 
     def _answer_shares(self, request: Shares) -> Tensor:
         rows = []
@@ -269,9 +369,18 @@ class ReferenceFederation:
             raise InputError(f"client {self.client_ids[client]!r} has no personal coordinates")
         return stored[client]
 
-    def _samples_of(self, client: int, split: Split) -> tuple[Tensor, Tensor]:
+    def _samples_of(
+        self, client: int, split: Split, subsample: Subsample | None = None
+    ) -> tuple[Tensor, Tensor]:
         require(split in self.samples, f"the clients have no {split} data")
-        return self.samples[split].of(client)
+        x, y = self.samples[split].of(client)
+        if subsample is not None:
+            key = Key(subsample.seed, f"sample/{split}")
+            stream = streams(key, client_words([self.client_ids[client]]))
+            size = min(subsample.size, len(x))
+            chosen = batches(stream, torch.tensor([len(x)]), size, 1)[0, 0]
+            x, y = x[chosen], y[chosen]
+        return x, y
 
     def check_rows(self, rows: Tensor, count: int | None = None) -> None:
         """Raise an ``InputError`` unless rows are ``[count, P]``."""
@@ -295,6 +404,20 @@ class ReferenceFederation:
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
         return torch.stack(rows) if rows else torch.empty(0, self.layout.length)
+
+
+def _moments_by_group(values: Tensor, groups: Tensor, num_groups: int) -> list[float]:
+    """Return counts, means and scatter of ``[n, d]``, one after another."""
+    counts: list[float] = []
+    means: list[float] = []
+    scatter = torch.zeros(values.shape[1], values.shape[1], dtype=torch.float64)
+    for group in range(num_groups):
+        part = values[groups == group]
+        counts.append(float(len(part)))
+        mean = part.mean(0) if len(part) else torch.zeros(values.shape[1], dtype=torch.float64)
+        means += mean.tolist()
+        scatter += (part - mean).T @ (part - mean)
+    return [*counts, *means, *scatter.flatten().tolist()]
 
 
 def _mask(coordinates: Coordinates, row: Tensor) -> Tensor:

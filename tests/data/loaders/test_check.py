@@ -28,7 +28,7 @@ def test_check_distinguishes_the_states(tmp_path: Path) -> None:
         "t10k-labels-idx1-ubyte": "readable",
     }
     statuses = {status.name: status for status in check(tmp_path)}
-    assert list(statuses) == ["cifar10", "femnist", "mnist", "shakespeare"]
+    assert list(statuses) == ["cifar10", "fashion_mnist", "femnist", "mnist", "shakespeare"]
     assert "srfca data get mnist" in statuses["mnist"].problem
     assert "is not in" in statuses["femnist"].problem
     assert not statuses["shakespeare"].files

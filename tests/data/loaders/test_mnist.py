@@ -105,7 +105,7 @@ def test_invalid_labels_are_refused(tmp_path: Path) -> None:
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_damaged_gzip_file_is_refused_or_read_correctly(tmp_path: Path, content: bytes) -> None:
-    images = read_or_refuse(mnist.read_images, tmp_path / "file.gz", content)
+    images = read_or_refuse(mnist.MNIST.read_images, tmp_path / "file.gz", content)
     if images is not None:
         np.testing.assert_array_equal(images, IMAGES)
 
@@ -118,7 +118,7 @@ def test_a_damaged_plain_file_is_refused_or_has_the_right_shape(
     tmp_path: Path, data: st.DataObject, array: NDArray[np.uint8]
 ) -> None:
     read: Callable[[Path], NDArray[np.uint8] | NDArray[np.int64]] = (
-        mnist.read_images if array.ndim == 3 else mnist.read_labels
+        mnist.MNIST.read_images if array.ndim == 3 else mnist.MNIST.read_labels
     )
     result = read_or_refuse(read, tmp_path / "file", data.draw(damaged(idx(array))))
     assert result is None or result.shape == array.shape

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from srfca import FedAvg, Local, Simulation
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     Coordinates,
     Descent,
     Gradients,
@@ -71,7 +73,9 @@ class ReferenceCount:
 values = st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0])
 rows = st.tuples(values, values)
 some_clients = st.lists(st.integers(0, CLIENTS - 1), min_size=1, max_size=CLIENTS, unique=True)
-kinds = st.sampled_from(["train", "anchors", "private", "gradients", "losses", "scores"])
+kinds = st.sampled_from(
+    ["train", "anchors", "private", "gradients", "losses", "balanced", "scores"]
+)
 
 
 @settings(max_examples=200)
@@ -87,9 +91,14 @@ def test_the_budget_agrees_with_sets_of_rows(data: st.DataObject) -> None:
 
     for _ in range(data.draw(st.integers(1, 6))):
         kind, clients = data.draw(kinds), data.draw(some_clients)
-        if kind == "losses":
+        if kind in ("losses", "balanced"):
             models = draw(data.draw(st.integers(1, 3)))
-            counting.ask(Losses(positions(clients), models))
+            if kind == "losses":
+                counting.ask(Losses(positions(clients), models))
+            else:
+                shares = torch.ones(len(models), 3)
+                counting.ask(ClassCounts(positions(clients)))
+                counting.ask(BalancedLosses(positions(clients), models, shares))
             reference.evaluations += len(models) * len(clients)
             for client in clients:
                 for row in models:

@@ -27,6 +27,7 @@ from srfca.methods import (
     Result,
 )
 from srfca.models import linear
+from srfca.testing.method_case import tensors_of
 from tests import examples
 
 LOCAL = LocalTraining(steps=6, local_steps=2, batch_size=5, lr=0.05)
@@ -55,12 +56,10 @@ class KilledAfter(Middleware):
 
 def assert_same(a: Result, b: Result) -> None:
     assert np.array_equal(a.labels, b.labels)
-    for name in (
-        "models", "individual_models", "mixture_weights", "fine_tuned_models",
-        "fine_tuned_steps", "loss_limits",
-    ):  # fmt: skip
-        first, second = getattr(a, name), getattr(b, name)
-        assert (first is None and second is None) or torch.equal(first, second), name
+    first, second = tensors_of(a), tensors_of(b)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
     assert [stage.labels for stage in a.history] == [stage.labels for stage in b.history]
     assert [stage.loss for stage in a.history] == [stage.loss for stage in b.history]
     assert [stage.notes for stage in a.history] == [stage.notes for stage in b.history]

@@ -12,6 +12,8 @@ import torch
 
 from srfca import Simulation
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     Counting,
     DropReplies,
     Federation,
@@ -64,6 +66,8 @@ def test_everything_is_passed_on(name: str, tmp_path: Path) -> None:
         Train(clients, rows, LocalTraining(), Key(0, "x")),
         Gradients(clients, rows),
         Losses(clients, rows),
+        ClassCounts(clients),
+        BalancedLosses(clients, rows, torch.ones(2, 3)),
         Scores(clients, rows),
         Shares(clients, rows),
         Subspaces(clients, 2),

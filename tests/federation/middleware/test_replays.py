@@ -12,6 +12,8 @@ import torch
 
 from srfca import Simulation, progress
 from srfca.federation import (
+    BalancedLosses,
+    ClassCounts,
     ClientScores,
     Collect,
     Coordinates,
@@ -24,6 +26,7 @@ from srfca.federation import (
     Request,
     Round,
     Scores,
+    Subsample,
     Train,
     ask,
 )
@@ -195,6 +198,11 @@ def test_every_part_of_a_request_is_in_its_digest() -> None:
         Train(clients, w, LOCAL, key, private=True),
         Losses(clients, w),
         Losses(clients, w, "validation"),
+        ClassCounts(clients),
+        ClassCounts(clients, presence=True),
+        BalancedLosses(clients, w, torch.ones(2, 3)),
+        BalancedLosses(clients, w, torch.ones(2, 4)),
+        BalancedLosses(clients, w, torch.ones(2, 3), Subsample(4)),
         Scores(clients, w, "validation"),
     ]
     assert len({digest_of(variant) for variant in variants}) == len(variants)

@@ -1,8 +1,6 @@
-"""Decisions by held-out data: which clusters are interchangeable, and what transfers."""
+"""Decisions by held-out data: losses, scores, and which clusters are interchangeable."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srfca import ClientData, InputError, Partition, Simulation
+from srfca import InputError, Partition, Simulation
 from srfca.methods import Run
-from srfca.methods._common.held_out import held_out_losses, interchangeable, transfer
-from srfca.methods._common.rounds import train_locally
-from srfca.models import linear
-from srfca.random import Key
+from srfca.methods._common.held_out import held_out_losses, held_out_scores, interchangeable
+from srfca.models import linear, mlp
 from tests import examples
-from tests.methods.helpers import LOCAL, DropByNumber, ScriptedLosses, losses
+from tests.methods.helpers import DropByNumber, ScriptedLosses, losses, scores
 
 
 def test_held_out_losses_are_of_validation_data_and_nan_where_missing() -> None:
@@ -37,26 +33,17 @@ def test_negative_losses_are_refused() -> None:
         held_out_losses(run, torch.zeros(1, 5))
 
 
-@pytest.mark.parametrize(("clusters", "low", "high"), [(1, 0.9, 1.1), (9, -5.0, 0.2)])
-def test_transfer_is_one_if_clients_are_alike_and_zero_or_less_if_not(
-    clusters: int, low: float, high: float
-) -> None:
-    federation = Simulation(examples.regression([60] * 9, d=30, clusters=clusters), linear(30))
-    run = Run(federation)
-    local_models = train_locally(run, replace(LOCAL, steps=100), Key(0, "x"))
-    assert low <= transfer(run, local_models.rows, local_models.clients) <= high
-
-
-def test_transfer_is_of_the_clients_that_trained() -> None:
-    """Client 4 did not reply: the ratio is that of the federation without it."""
-    data = examples.regression([60] * 6, d=10, clusters=2)
-    run = Run(DropByNumber(Simulation(data, linear(10)), {0: [4]}))
-    local_models = train_locally(run, LOCAL, Key(0, "x"))
-    value = transfer(run, local_models.answered, local_models.clients)
-    remaining = ClientData.from_arrays({str(c): data.train.of(c) for c in (0, 1, 2, 3, 5)})
-    fewer = Run(Simulation(remaining, linear(10)))
-    expected = transfer(fewer, local_models.answered, np.arange(5))
-    assert value == pytest.approx(expected)
+def test_held_out_scores_are_nan_without_a_model_or_a_reply() -> None:
+    simulation = Simulation(examples.classification([20] * 4), mlp(6, 5, 3))
+    models = torch.randn(2, 53, generator=torch.Generator().manual_seed(0))
+    run = Run(DropByNumber(simulation, {0: [2]}))
+    computed = held_out_scores(run, models, np.array([1, -1, 0, 0]))
+    expected = scores(simulation, models[[1, 0, 0, 0]], "validation")
+    assert computed.accuracy is not None
+    assert expected.accuracy is not None
+    assert computed.loss[[0, 3]].tolist() == expected.loss[[0, 3]].tolist()
+    assert computed.accuracy[[0, 3]].tolist() == expected.accuracy[[0, 3]].tolist()
+    assert bool(computed.loss[[1, 2]].isnan().all())
 
 
 def test_interchangeable_tests_the_increase_of_the_loss() -> None:

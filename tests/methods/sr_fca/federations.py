@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from srfca import LocalTraining, Simulation
+from srfca import LocalTraining, Partition, Simulation
 from srfca.clustering import Choice
 from srfca.methods import Run
+from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.models import linear
 from tests import examples
 
 LOCAL = LocalTraining(steps=30, local_steps=3, batch_size=10, lr=0.05)
-FIXED = Choice("distance", 1.0, None, "given")
+FIXED = OneShot(Partition([0]), Choice("distance", 1.0, None, "given"), distance="l2")
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fixed": {"threshold": 2.5, "distance": "l2"},

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
 from srfca.data.client_data import ClientData
 from srfca.data.loaders.images import Images
 from srfca.data.partition import SizeRule, Standardization, federate
 from srfca.data.transforms import Transform, rotate
-from srfca.errors import require
+from srfca.errors import require, unknown
+from srfca.parameters import choices
+
+ImageSet = Literal["mnist", "fashion_mnist", "cifar10"]
+"""Published images with ten classes."""
+
+
+def load_images(dataset: ImageSet, folder: str | Path | None) -> Images:
+    """Load published images by name.
+
+    Args:
+        dataset: Their name.
+        folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
+
+    Raises:
+        InputError: If there is no such data set, or its files are missing or damaged.
+    """
+    from srfca.data.loaders import cifar10, fashion_mnist, mnist
+
+    loaders = {"mnist": mnist.load, "fashion_mnist": fashion_mnist.load, "cifar10": cifar10.load}
+    if dataset not in loaders:
+        raise unknown("dataset", dataset, choices(ImageSet))
+    return loaders[dataset](folder)
 
 
 def rotation_transforms(rotations: int) -> list[Transform]:

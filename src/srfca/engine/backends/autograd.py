@@ -65,6 +65,12 @@ class Network:
         """Return the training losses ``[c, b]`` of c models, each on its samples."""
         return _over_models(self._training_losses, state, x, y)
 
+    def outputs_of_all(self, state: State, x: Tensor) -> Tensor:
+        """Return the outputs ``[k, n, ...]`` of k models on the same samples ``[n, ...]``."""
+        if len(next(iter(state.values()))) == 1:
+            return self._call(_single(state), x).unsqueeze(0)
+        return torch.as_tensor(vmap(self._call, in_dims=(0, None))(state, x))
+
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Return the losses ``[k, n]`` of k models on the same samples ``[n, ...]``."""
         if len(next(iter(state.values()))) == 1:

@@ -61,12 +61,18 @@ class DenseNetwork(Network):
         outputs = self.outputs(state, x)
         return self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
-    def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
-        """Return the losses ``[k, n]`` of k models on the same samples, equal for equal models."""
+    def outputs_of_all(self, state: State, x: Tensor) -> Tensor:
+        """Return the outputs ``[k, n, out]`` of k models on the same samples."""
         first, *rest = self.stacks(state)
-        out, count = first.on_one(x.flatten(1)), len(first.weight)
+        out = first.on_one(x.flatten(1))
         for stack in rest:
             out = stack(out)
+        return out
+
+    def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
+        """Return the losses ``[k, n]`` of k models on the same samples, equal for equal models."""
+        out = self.outputs_of_all(state, x)
+        count = len(out)
         targets = y.expand(count, *y.shape).flatten(0, 1)
         return self.loss(out.reshape(len(targets), -1), targets).view(count, -1)
 

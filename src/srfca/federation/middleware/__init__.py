@@ -4,5 +4,6 @@ from srfca.federation.middleware.base import Middleware
 from srfca.federation.middleware.counting import Budget, Counting
 from srfca.federation.middleware.faults import DropReplies
 from srfca.federation.middleware.journal import Journal, Journaling
+from srfca.federation.middleware.subset import Subset
 
-__all__ = ["Budget", "Counting", "DropReplies", "Journal", "Journaling", "Middleware"]
+__all__ = ["Budget", "Counting", "DropReplies", "Journal", "Journaling", "Middleware", "Subset"]

@@ -17,8 +17,11 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, Replies, T, Traffic
 from srfca.federation.requests import (
+    BalancedLosses,
     Gradients,
     Losses,
+    LossMoments,
+    OutputMoments,
     Request,
     Round,
     Scores,
@@ -149,7 +152,14 @@ evaluations=4)
                 self.spent += Budget(local_steps=len(request.clients))
                 self._send(request.models, request.clients)
                 self._receive(replies.values, replies.clients)
-            case Losses(models=models) | Shares(models=models):
+            case (
+                Losses(models=rows)
+                | BalancedLosses(models=rows)
+                | LossMoments(models=rows)
+                | OutputMoments(models=rows)
+            ):
+                self._evaluate(rows, request.clients)
+            case Shares(models=models):
                 rows = models.models if isinstance(models, Mixture) else models
                 self._evaluate(rows, request.clients)
             case Scores(models=Mixture(models=rows)):

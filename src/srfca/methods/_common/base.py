@@ -18,10 +18,13 @@ from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.journal import Journal
 from srfca.federation.mixture import Mixture
+from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
-from srfca.federation.requests import Collect, Losses, Personal
+from srfca.federation.requests import Collect, Personal
 from srfca.methods._common.finetune import fine_tune
-from srfca.methods._common.result import Result, loss_limits, models_of_clients, within_limits
+from srfca.methods._common.loss_limits import LossLimits, loss_limits
+from srfca.methods._common.placement import place_by_losses, placement_request
+from srfca.methods._common.result import Result, models_of_clients
 from srfca.methods._common.run import Monitor, Run
 from srfca.parameters import check_parameters, constrained
 
@@ -273,13 +276,15 @@ def record_personal(
     return Answer(partition.labels, model, individual_models, personal=personal)
 
 
-def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> tuple[Answer, Tensor | None]:
+def place_missing(
+    run: Run, answer: Answer, limits: LossLimits | None
+) -> tuple[Answer, LossLimits | None]:
     """Place clients that did not reply when clusters were formed, as if they were newcomers.
 
     Args:
         run: The run.
         answer: Labels and models.
-        limits: ``[k]`` the clusters' limits of the loss, if there are any.
+        limits: The clusters' limits of the loss, if there are any.
 
     Returns:
         Answer and limits; clusters are in the order of their first client.
@@ -288,8 +293,9 @@ def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> tuple[Answ
     if len(unplaced) == 0 or not run.federation.missing:
         return answer, limits
     labels = answer.labels.copy()
-    replies = run.ask(Losses(unplaced, answer.models))
-    labels[replies.clients] = within_limits(replies.values.cpu(), limits)
+    request = placement_request(unplaced, answer.models, run.federation.splits, limits)
+    replies = run.ask(request)
+    labels[replies.clients], _ = place_by_losses(ClientLosses.unpack(replies.values.cpu()), limits)
     individual_models = answer.individual_models
     if individual_models is not None:
         placed = unplaced[labels[unplaced] >= 0]
@@ -298,4 +304,4 @@ def place_missing(run: Run, answer: Answer, limits: Tensor | None) -> tuple[Answ
     order = _first_labels(labels, Partition(labels))
     answer = Answer.canonical(labels, answer.models, individual_models)
     run.record("PLACE", Partition(labels), answer.client_models)
-    return answer, None if limits is None else limits[order]
+    return answer, None if limits is None else limits.select(order)

@@ -9,11 +9,9 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.errors import require
-from srfca.federation.replies import Clients
+from srfca.federation.replies import ClientScores
 from srfca.federation.requests import Losses, Scores
 from srfca.methods._common.run import Run
-
-_PARTNERS = 5
 
 
 def held_out_losses(run: Run, models: Tensor) -> NDArray[np.float64]:
@@ -85,27 +83,21 @@ def interchangeable(
     return same
 
 
-def transfer(run: Run, local_models: Tensor, clients: Clients) -> float:
-    """Return how much of what a client learns alone another client's model would have given it.
-
-    It is the ratio of two gains over the initial model in held-out loss, averaged over the clients:
-    that of a few other clients' models, and that of the client's own. It is 1 if clients are alike,
-    and 0 or less if nothing that one learns is of use to another. It is 1 too if no client learns
-    anything alone.
+def held_out_scores(
+    run: Run, models: Tensor, labels: NDArray[np.int64] | None = None
+) -> ClientScores:
+    """Score the clients' models on their held-out data.
 
     Args:
         run: The run.
-        local_models: ``[c, P]``
-        clients: ``[c]`` whose models they are.
+        models: ``[k, P]``, or ``[m, P]`` without labels.
+        labels: ``[m]`` the model of each client, -1 for none; None if each client has its own.
+
+    Returns:
+        Loss and accuracy ``[m]``, NaN for clients that did not reply or have no model.
     """
-
-    def held_out(models: Tensor, shift: int = 0) -> float:
-        replies = run.ask(Scores(np.roll(clients, shift), models, "validation"))
-        losses = replies.values.loss
-        return float(losses[losses.isfinite()].mean())
-
-    start = held_out(run.initial_model().expand(len(clients), -1))
-    own_gain = start - held_out(local_models)
-    shifts = range(1, min(_PARTNERS, len(clients) - 1) + 1)
-    other_gain = start - float(np.mean([held_out(local_models, -shift) for shift in shifts]))
-    return other_gain / own_gain if own_gain > 0 else 1.0
+    labels = run.everyone if labels is None else labels
+    clients = np.flatnonzero(labels >= 0)
+    rows = models[torch.as_tensor(labels[clients], device=models.device)]
+    replies = run.ask(Scores(clients, rows, "validation"))
+    return replies.values.spread(replies.clients, run.num_clients)

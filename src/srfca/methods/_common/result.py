@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,32 @@ from srfca._version import __version__
 from srfca.clustering.partition import Partition
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
+from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
 from srfca.federation.mixture import Mixture
+from srfca.federation.moments import ClientLosses, unpack_outputs
 from srfca.federation.protocol import Federation
-from srfca.federation.replies import ClientScores, as_clients
-from srfca.federation.requests import Losses, Personal, Scores, Split
+from srfca.federation.replies import Clients, ClientScores, as_clients
+from srfca.federation.requests import OutputMoments, Personal, Scores, Split
 from srfca.files import replace_file, writable_folder
+from srfca.methods._common.input_statistics import (
+    InputStatistics,
+    input_scores,
+    input_statistics,
+    place_by_inputs,
+)
+from srfca.methods._common.loss_limits import LossLimits
+from srfca.methods._common.placement import paired_confidence, place_by_losses, placement_request
 
-FORMAT = 2
-LIMIT = 4.0
-"""Standard deviations above its clients' mean loss at which a cluster ends."""
+FORMAT = 3
 
-_OPTIONAL = (
-    "individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps", "loss_limits",
-)  # fmt: skip
+_OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
 """Tensors that a result may lack."""
+_STATISTICS: dict[str, type[LossLimits] | type[InputStatistics]] = {
+    "loss_limits": LossLimits,
+    "input_statistics": InputStatistics,
+}
+"""Statistics that a result may lack."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +83,19 @@ class Assignment:
 
     Args:
         labels: ``[c]`` cluster of each, -1 if none fits or the client did not reply.
-        losses: ``[c, k]`` loss of each cluster's model on each client's data, NaN if it did not
-            reply.
+        losses: ``[c, k]`` loss of each cluster's model on each client's data; NaN if the client did
+            not reply, or was placed without labels.
+        scores: ``[c, k]`` how unlike a cluster's clients a newcomer is, in standard deviations;
+            beyond 4.25 with labels, or 3 without, it does not belong to the cluster. NaN if the
+            client did not reply, or the result has no limits.
+        confidence: ``[c]`` how sure the nearest cluster is against the next one, from 0 to 1; NaN
+            if the client did not reply.
     """
 
     labels: NDArray[np.int64]
     losses: Tensor
+    scores: NDArray[np.float64]
+    confidence: NDArray[np.float64]
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -107,7 +125,10 @@ class Result:
             the server does not know them: ``scores`` asks the clients to fill them in.
         history: The stages of the run.
         clustered: Whether the method finds clusters.
-        loss_limits: ``[k]`` the loss beyond which a client does not belong to a cluster.
+        loss_limits: What the losses of each cluster's clients are like on held-out data, to
+            reject newcomers that belong to none.
+        input_statistics: What their inputs look like, to place newcomers without labels
+            (``with_input_statistics``).
     """
 
     method: str
@@ -123,7 +144,8 @@ class Result:
     personal: Personal | None = None
     history: tuple[Stage, ...] = ()
     clustered: bool = True
-    loss_limits: Tensor | None = None
+    loss_limits: LossLimits | None = None
+    input_statistics: InputStatistics | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -205,9 +227,7 @@ class Result:
         """Return a few lines to read: the clusters, and how each stage left them."""
         lines = [f"{self.method}, seed {self.seed}: {len(self.client_ids)} clients"]
         if self.clustered:
-            sizes = ", ".join(str(size) for size in self.partition.sizes)
-            count = self.partition.num_clusters
-            lines[0] += f" in {count} cluster{'s' * (count != 1)} of {sizes}"
+            lines[0] += f": {self.partition.describe()}"
         width = max((len(stage.name) for stage in self.history), default=0)
         for stage in self.history:
             partition = stage.partition
@@ -217,20 +237,49 @@ class Result:
             text += f", validation loss {stage.loss:.4g}" if stage.loss is not None else ""
             text += f", accuracy {stage.accuracy:.1%}" if stage.accuracy is not None else ""
             lines.append(f"{text}, {stage.seconds:.1f} s")
+        if self.decision is not None:
+            lines.append(self.decision)
         return "\n".join(lines)
 
-    def assign(self, newcomers: Federation, clients: Iterable[int] | None = None) -> Assignment:
-        """Assign clients of any federation with the same model to clusters, by their loss.
+    @property
+    def decision(self) -> str | None:
+        """What was decided on held-out data, by how much and how surely; None if nothing was."""
+        notes = (stage.notes for stage in reversed(self.history))
+        return next((str(note["decision"]) for note in notes if "decision" in note), None)
 
-        A client whose least loss is beyond the cluster's limit (``loss_limits``: about 4 standard
-        deviations above what the cluster's clients have on held-out data) gets the label -1.
+    def assign(
+        self, newcomers: Federation, clients: Iterable[int] | None = None, *, labels: bool = True
+    ) -> Assignment:
+        """Assign clients of any federation with the same model to clusters.
+
+        With labels: each client to the cluster whose model has the least loss on its data. It gets
+        the label -1 if its losses exceed those of the cluster's clients by more than their number
+        of samples, and the differences between clients, explain.
+
+        Without labels: by what the clients' inputs look like to the clusters' models. It needs
+        ``with_input_statistics``. Where clusters differ by their labels alone, their inputs look
+        alike, and the label is -1. docs/newcomers.md says how well both work.
 
         Args:
-            newcomers: A federation.
+            newcomers: A federation. Without labels its targets are not read, so that they may be
+                anything, such as zeros.
             clients: Which of its clients; None is all.
+            labels: Whether the newcomers have labels.
 
         Raises:
-            InputError: If the method finds no clusters, or the models have another length.
+            InputError: If the method finds no clusters, the models have another length, or
+                statistics of inputs are missing.
+
+        >>> from srfca import SRFCA, LocalTraining, Simulation, data, models
+        >>> local = LocalTraining(steps=100, batch_size=10, lr=0.5)
+        >>> network, digits = models.mlp(64, 32, 10), data.rotated_digits
+        >>> fed = Simulation(digits(num_clients=16), network, validation=0.3)
+        >>> result = SRFCA(local=local).fit(fed)
+        >>> new = Simulation(digits(num_clients=4, seed=1), network)
+        >>> result.assign(new).labels.tolist()
+        [0, 1, 2, 3]
+        >>> result.with_input_statistics(fed).assign(new, labels=False).labels.tolist()
+        [0, 1, 2, 3]
         """
         require(self.clustered, f"{self.method} has no clusters to assign clients to")
         models = self.models[: self.partition.num_clusters]
@@ -240,14 +289,75 @@ class Result:
             f"the result has models of length {models.shape[1]}, but the clients' have {length}",
         )
         everyone = range(len(newcomers.client_ids))
-        replies = newcomers.ask(
-            Losses(as_clients(everyone if clients is None else clients), models)
+        chosen = as_clients(everyone if clients is None else clients)
+        if labels:
+            return self._assign_by_losses(newcomers, chosen, models)
+        return self._assign_by_inputs(newcomers, chosen, models)
+
+    def _assign_by_losses(
+        self, newcomers: Federation, clients: Clients, models: Tensor
+    ) -> Assignment:
+        request = placement_request(clients, models, newcomers.splits, self.loss_limits)
+        replies = newcomers.ask(request)
+        reported = ClientLosses.unpack(replies.values.cpu())
+        labels, scores = place_by_losses(reported, self.loss_limits)
+        confidence = paired_confidence(reported)
+        return _assignment(replies.answered, labels, reported.mean, scores, confidence)
+
+    def _assign_by_inputs(
+        self, newcomers: Federation, clients: Clients, models: Tensor
+    ) -> Assignment:
+        statistics = self.input_statistics
+        if statistics is None:
+            raise InputError(
+                "the result has no statistics of its clients' inputs, which newcomers without "
+                "labels are compared with: result = result.with_input_statistics(federation), with "
+                "the federation that it was found in"
+            )
+        splits: tuple[Split, ...] = ("train", "validation")
+        held = tuple(split for split in splits if split in newcomers.splits)
+        replies = newcomers.ask(OutputMoments(clients, models, held))
+        scores = input_scores(statistics, unpack_outputs(replies.values.cpu()))
+        labels, confidence = place_by_inputs(scores, statistics.alike.numpy())
+        losses = torch.full(scores.shape, torch.nan, dtype=torch.float64)
+        return _assignment(replies.answered, labels, losses, scores, confidence)
+
+    def with_input_statistics(self, federation: Federation) -> Result:
+        """Return the result with what is needed to place newcomers without labels.
+
+        Every client of a cluster reports how often each cluster's model predicts each class on its
+        held-out inputs, and mean and covariance of the outputs: no input and no label.
+
+        Args:
+            federation: The clients of this result.
+
+        Raises:
+            InputError: If the method finds no clusters, the clients are others, none replies, or
+                the model has more than 256 outputs.
+        """
+        require(self.clustered, f"{self.method} has no clusters to describe")
+        require(
+            tuple(federation.client_ids) == self.client_ids,
+            f"the federation has {len(federation.client_ids)} clients that are not the "
+            f"{len(self.client_ids)} of the result: pass the federation that it was found in",
         )
-        values = replies.values.cpu()
-        labels = np.full(len(replies.requested), -1, dtype=np.int64)
-        labels[replies.answered] = within_limits(values, self.loss_limits)
-        losses = replies.fill(values.new_full((len(labels), len(models)), torch.nan)).cpu()
-        return Assignment(labels, losses)
+        statistics = input_statistics(federation, self.models, self.partition)
+        return replace(self, input_statistics=statistics)
+
+    def adapt(self, federation: Federation, local: LocalTraining, rounds: int) -> Result:
+        """Adapt the clusters to the data that clients have now (``srfca.methods.adaptation``).
+
+        Args:
+            federation: The same clients, whose data may have changed.
+            local: How clients train.
+            rounds: Rounds that every cluster trains on for.
+
+        Raises:
+            InputError: If the method finds no clusters, or the clients are others.
+        """
+        from srfca.methods.adaptation import adapt
+
+        return adapt(self, federation, local, rounds)
 
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``, each atomically."""
@@ -257,6 +367,10 @@ class Result:
             for name in ("models", *_OPTIONAL)
             if (rows := getattr(self, name)) is not None
         }
+        for name in _STATISTICS:
+            if (statistics := getattr(self, name)) is not None:
+                parts = statistics.tensors()
+                tensors |= {f"{name}/{part}": parts[part].contiguous() for part in parts}
         if self.individual_models is self.models:
             tensors["individual_models"] = tensors["individual_models"].clone()
         history = []
@@ -337,8 +451,38 @@ class Result:
             personal=_restore_personal(content["personal"]),
             history=history,
             clustered=content["clustered"],
-            **{name: tensors.get(name) for name in _OPTIONAL},
+            **_restore_tensors(tensors),
         )
+
+
+def _restore_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the tensors and statistics that a result may lack, by the name of its field."""
+    restored: dict[str, Any] = {name: tensors.get(name) for name in _OPTIONAL}
+    for name, statistics in _STATISTICS.items():
+        present = {key: tensors[key] for key in tensors if key.startswith(f"{name}/")}
+        parts = {key.removeprefix(f"{name}/"): tensor for key, tensor in present.items()}
+        restored[name] = statistics.from_tensors(parts) if parts else None
+    return restored
+
+
+def _assignment(
+    answered: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    losses: Tensor,
+    scores: NDArray[np.float64],
+    confidence: NDArray[np.float64],
+) -> Assignment:
+    """Return an assignment from what is known of the clients that answered."""
+    every_label = np.full(len(answered), -1, dtype=np.int64)
+    every_label[answered] = labels
+
+    def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        every = np.full((len(answered), *values.shape[1:]), np.nan)
+        every[answered] = values
+        return every
+
+    every_loss = torch.from_numpy(spread(losses.double().numpy()))
+    return Assignment(every_label, every_loss, spread(scores), spread(confidence))
 
 
 def _restore_personal(content: dict[str, Any] | None) -> Personal | None:
@@ -353,56 +497,3 @@ def is_intact(folder: Path) -> bool:
     content = json.loads((folder / "result.json").read_bytes())
     packed = (folder / "tensors.safetensors").read_bytes()
     return bool(sha256(packed).hexdigest() == content["tensors_sha256"])
-
-
-def loss_limits(federation: Federation, models: Tensor, partition: Partition) -> Tensor | None:
-    """Return the loss beyond which a client does not belong to a cluster, from held-out data.
-
-    It is the mean of the cluster's clients plus ``LIMIT`` standard deviations. Clusters may be
-    small, so one deviation, relative to the mean, is estimated for all of them, with the quantile
-    of Student's t. If every client is a cluster of its own there is no deviation to add.
-
-    Returns:
-        ``[k]``, or None if the federation holds nothing out.
-    """
-    from scipy.special import ndtr, stdtrit
-
-    if "validation" not in federation.splits:
-        return None
-    models = models[: partition.num_clusters]
-    everyone = np.arange(len(federation.client_ids))
-    replies = federation.ask(Losses(everyone, models, "validation"))
-    answered = replies.values.cpu()
-    losses = replies.fill(answered.new_full((len(everyone), len(models)), torch.inf)).cpu()
-    by_cluster = [losses[torch.as_tensor(members), c] for c, members in enumerate(partition)]
-    finite = [values[values.isfinite()].double() for values in by_cluster]
-    means = torch.stack([v.mean() if len(v) else v.new_tensor(torch.inf) for v in finite])
-    sizes = torch.tensor([len(values) for values in finite])
-    freedom = int((sizes - 1).clamp(min=0).sum())
-    if freedom == 0:
-        return means.to(losses)
-    tiny = torch.finfo(means.dtype).tiny
-    ratios = torch.cat([(v - v.mean()) / (v.mean().abs() + tiny) for v in finite])
-    deviation = (ratios.square().sum() / freedom).sqrt() * (1 + 1 / sizes).sqrt()
-    quantile = float(stdtrit(freedom, ndtr(LIMIT)))
-    return (means + means.abs() * quantile * deviation).to(losses)
-
-
-def within_limits(losses: Tensor, limits: Tensor | None) -> NDArray[np.int64]:
-    """Return the cluster of each client's least loss, -1 if it is beyond the cluster's limit.
-
-    Args:
-        losses: ``[c, k]``; NaN counts as infinite.
-        limits: ``[k]``, or None for no limits.
-
-    Returns:
-        ``[c]``
-
-    >>> within_limits(torch.tensor([[3.0, 2.0], [1.0, 4.0]]), torch.ones(2)).tolist()
-    [-1, 0]
-    """
-    losses = losses.masked_fill(losses.isnan(), torch.inf)
-    smallest, labels = losses.min(1).values, losses.argmin(1)
-    if limits is not None:
-        labels = torch.where(smallest <= limits[labels], labels, -1)
-    return np.asarray(labels.numpy())

@@ -3,35 +3,29 @@
 Harshvardhan, Avishek Ghosh, Arya Mazumdar: An Improved Federated Clustering Algorithm with
 Model-based Clustering. Transactions on Machine Learning Research, 02/2024.
 
-What a threshold permits is in ``thresholds.py``, what many clients need in ``scale.py``, and stages
-that are not in these algorithms in ``optional_stages.py``.
+What a threshold permits is in ``thresholds.py``, what ``threshold="auto"`` decides in ``auto.py``,
+what many clients need in ``scale.py``, and stages that are not in these algorithms in
+``optional_stages.py``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from srfca.aggregation.rules import TrimmedMean
 from srfca.clustering.graph import cluster_graph
 from srfca.clustering.partition import Partition
-from srfca.clustering.threshold import Choice
-from srfca.distances import ModelSet, distance_named
-from srfca.methods._common.rounds import federated_training, resolve_server_lr, train_locally
+from srfca.distances import ModelSet
+from srfca.methods._common.held_out import held_out_scores
+from srfca.methods._common.rounds import federated_training, train_locally
 from srfca.methods._common.run import Run
-from srfca.methods.sr_fca.clusters import Clusters, onto_ball
-from srfca.methods.sr_fca.optional_stages import (
-    final_training,
-    model_set,
-    place_unclustered,
-    resample,
-    train_alone,
-)
-from srfca.methods.sr_fca.scale import cluster_representatives
-from srfca.methods.sr_fca.thresholds import choice_notes, merge_graph, one_shot_clusters
+from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.optional_stages import model_set, resample
+from srfca.methods.sr_fca.thresholds import OneShot, distances_to_clusters, merge_graph
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -39,26 +33,21 @@ if TYPE_CHECKING:
 
 def sr_fca(run: Run, options: SRFCA) -> Clusters:
     """Algorithm 1, SR-FCA: ONE_SHOT, then R times REFINE."""
-    local_models, partition, choice = one_shot(run, options)
-    if choice.threshold is None and partition.num_clusters > 1:  # no two clients are alike
-        return train_alone(run, options, local_models, partition)
-    clusters = Clusters(partition, run.initial_model().expand(partition.num_clusters, -1))
+    local_models, grouping = one_shot(run, options)
+    clusters = Clusters.untrained(grouping.partition, run.initial_model())
     for step in range(1, options.refine_steps + 1):
         if options.resample:
             local_models = resample(run, options, step)
         previous = clusters.partition
-        clusters = refine(run, options, clusters, local_models, choice, step)
+        clusters = refine(run, options, clusters, local_models, grouping, step)
         if clusters.partition == previous and not options.resample:
             break
     if options.refine_steps == 0:
-        clusters = trimmed_mean_gd(run, options, clusters.partition, step=0)
-    if len(clusters.partition.unclustered):
-        nearest = nearest_clusters(run, options, clusters, local_models)
-        clusters = place_unclustered(run, clusters, nearest)
-    return final_training(run, options, clusters)
+        clusters = trimmed_mean_gd(run, options, clusters.partition, 0)
+    return options.rule.finish(run, options, clusters, local_models, grouping)
 
 
-def one_shot(run: Run, options: SRFCA) -> tuple[ModelSet, Partition, Choice]:
+def one_shot(run: Run, options: SRFCA) -> tuple[ModelSet, OneShot]:
     """Algorithm 1, ONE_SHOT(lambda, t): train local models, and cluster the graph of near ones.
 
     Every client trains alone from w0. Clients are joined by an edge if dist(w_i, w_j) <= lambda,
@@ -67,14 +56,12 @@ def one_shot(run: Run, options: SRFCA) -> tuple[ModelSet, Partition, Choice]:
     local = options.one_shot_training
     with run.stage("ONE_SHOT", run.num_clients * local.steps):
         local_models = model_set(run, options, train_locally(run, local, run.key("one_shot")))
-        partition, choice, distances = one_shot_clusters(run, options, local_models)
-        if options.refine_steps > 1:
-            partition, choice = options.rule.split(run, options, partition, choice, distances)
+        grouping = options.rule.one_shot(run, options, local_models)
     run.record(
-        "ONE_SHOT", partition, local_models.models, distances, choice_notes(choice),
+        "ONE_SHOT", grouping.partition, local_models.models, grouping.distances, grouping.notes(),
         clients=local_models.clients,
     )  # fmt: skip
-    return local_models, partition, choice
+    return local_models, grouping
 
 
 def refine(
@@ -82,55 +69,64 @@ def refine(
     options: SRFCA,
     clusters: Clusters,
     local_models: ModelSet,
-    choice: Choice,
+    grouping: OneShot,
     step: int,
 ) -> Clusters:
     """Algorithm 1, REFINE: TrimmedMeanGD, RECLUSTER, MERGE."""
     clusters = trimmed_mean_gd(run, options, clusters.partition, step)
-    clusters = recluster(run, options, clusters, local_models)
+    clusters = recluster(run, options, clusters, local_models, grouping)
     run.record(f"RECLUSTER {step}", clusters.partition, clusters.client_models)
-    clusters, joined = merge(run, options, clusters, choice)
+    clusters, joined = merge(run, options, clusters, grouping)
     notes = {"joined": joined}
     run.record(f"MERGE {step}", clusters.partition, clusters.client_models, notes=notes)
     return clusters
 
 
-def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int) -> Clusters:
+def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int | str) -> Clusters:
     """Algorithm 2, TrimmedMeanGD(beta): train each cluster from w0 with trimmed means."""
-    w0 = run.initial_model()
-
-    def project(models: Tensor) -> Tensor:
-        return models if options.diameter is None else onto_ball(models, w0, options.diameter)
-
-    models = federated_training(
-        run, f"TRIMMED_MEAN_GD {step}", w0.expand(partition.num_clusters, -1), partition,
-        options.local, TrimmedMean(options.trim), purpose=f"refine {step}",
-        participation=options.participation, project=project,
-        server_lr=resolve_server_lr(options.exchange, options.server_lr, options.local),
-    )  # fmt: skip
-    clusters = Clusters(partition, models)
-    run.record(f"TRIMMED_MEAN_GD {step}", partition, clusters.client_models)
+    stage, clusters = f"TRIMMED_MEAN_GD {step}", Clusters.untrained(partition, run.initial_model())
+    for rounds in options.segments:
+        if rounds.start:
+            scores = held_out_scores(run, clusters.models, partition.labels)
+            clusters = replace(clusters, midway=scores)
+        clusters = trimmed_mean_rounds(run, options, clusters, rounds, stage, f"refine {step}")
+    run.record(stage, partition, clusters.client_models)
     return clusters
 
 
-def recluster(run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet) -> Clusters:
+def trimmed_mean_rounds(
+    run: Run, options: SRFCA, clusters: Clusters, rounds: range, stage: str, purpose: str
+) -> Clusters:
+    """Do some rounds of TrimmedMeanGD."""
+    models = federated_training(
+        run, stage, clusters.models, clusters.partition, options.local,
+        TrimmedMean(options.trim), purpose=purpose, participation=options.participation,
+        server_lr=options.gradient_lr, project=options.projection(run.initial_model()),
+        rounds=rounds,
+    )  # fmt: skip
+    return replace(clusters, models=models)
+
+
+def recluster(
+    run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet, grouping: OneShot
+) -> Clusters:
     """Algorithm 3, RECLUSTER: every client goes to argmin_c dist(w_i, omega_c).
 
     On a tie it is the lowest c. Held-out data may keep a client where it is (``rule``).
     """
-    nearest = nearest_clusters(run, options, clusters, local_models)
-    return clusters.relabel(options.rule.allow_moves(run, clusters, nearest))
+    distances = distances_to_clusters(run, options, clusters, local_models, grouping)
+    return clusters.relabel(options.rule.allow_moves(run, clusters, local_models, distances))
 
 
 def merge(
-    run: Run, options: SRFCA, clusters: Clusters, choice: Choice
+    run: Run, options: SRFCA, clusters: Clusters, grouping: OneShot
 ) -> tuple[Clusters, list[list[int]]]:
     """Algorithm 4, MERGE(lambda, t): join clusters whose models are near, and average their models.
 
     Clusters left with fewer than t clients are dissolved, unless all are. The second value lists
     the clusters that were joined.
     """
-    joined = cluster_graph(merge_graph(run, options, clusters, choice), options.graph, run.seed)
+    joined = cluster_graph(merge_graph(run, options, clusters, grouping), options.graph, run.seed)
     before = clusters.partition.labels
     labels = np.where(before >= 0, joined.labels[before], -1)
     models = torch.stack([clusters.models[group.tolist()].mean(0) for group in joined])
@@ -138,17 +134,5 @@ def merge(
     if large.any():
         labels = np.where(large[labels], labels, -1)
     groups = [group.tolist() for group in joined if len(group) > 1]
-    return Clusters.of(labels, models), groups
-
-
-def nearest_clusters(
-    run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet
-) -> np.ndarray:
-    """Return the nearest cluster of each client, its present one if no distance is finite."""
-    representatives = cluster_representatives(run, options, clusters)
-    distances = distance_named(options.distance)(local_models, representatives)
-    finite = np.isfinite(distances)
-    nearest = np.where(finite, distances, np.inf).argmin(1)
-    labels, clients = clusters.partition.labels.copy(), local_models.clients
-    labels[clients] = np.where(finite.any(1), nearest, labels[clients])
-    return labels
+    merged = replace(Clusters.of(labels, models), midway=clusters.midway, averaged=bool(groups))
+    return merged, groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.federation.replies import Clients, ClientScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +20,17 @@ class Clusters:
     Args:
         partition: Which client is in which cluster.
         models: ``[k, P]``
+        midway: How the clients' models did on held-out data after a part of the training, if that
+            was measured: ``[m]``.
+        averaged: Whether a model is an average of others, and has not been trained since.
+        individual_models: ``[m, P]``, if each client fine-tuned its cluster's model.
     """
 
     partition: Partition
     models: Tensor
+    midway: ClientScores | None = None
+    averaged: bool = False
+    individual_models: Tensor | None = None
 
     @classmethod
     def of(cls, labels: NDArray[np.int64], models: Tensor) -> Clusters:
@@ -33,15 +41,43 @@ class Clusters:
         partition = Partition(labels)
         return cls(partition, models[[int(labels[members[0]]) for members in partition]])
 
+    @classmethod
+    def untrained(cls, partition: Partition, model: Tensor) -> Clusters:
+        """Return clusters that all have the same model ``[P]``."""
+        return cls(partition, model.expand(partition.num_clusters, -1))
+
     @property
     def client_models(self) -> Tensor:
         """``[c, P]`` the model of each client that is in a cluster, in order."""
         labels = self.partition.labels
+        if self.individual_models is not None:
+            return self.individual_models[torch.tensor(labels >= 0, device=self.models.device)]
         return self.models[torch.tensor(labels[labels >= 0], device=self.models.device)]
 
     def relabel(self, labels: NDArray[np.int64]) -> Clusters:
         """Return the same models with other clients in the clusters."""
-        return Clusters.of(labels, self.models)
+        return replace(Clusters.of(labels, self.models), midway=self.midway)
+
+    def with_alone(self, clients: Clients, models: Tensor) -> Clusters:
+        """Return the clusters with some clients in clusters of their own.
+
+        Args:
+            clients: ``[c]``
+            models: ``[c, P]``
+        """
+        if not len(clients):
+            return self
+        labels, models = self.partition.labels.copy(), models.to(self.models)
+        labels[clients] = len(self.models) + np.arange(len(clients))
+        individual_models = self.individual_models
+        if individual_models is not None:
+            index = torch.as_tensor(clients, device=models.device)
+            individual_models = individual_models.index_copy(0, index, models)
+        return replace(
+            Clusters.of(labels, torch.cat([self.models, models])),
+            midway=self.midway,
+            individual_models=individual_models,
+        )
 
 
 def onto_ball(models: Tensor, center: Tensor, diameter: float) -> Tensor:

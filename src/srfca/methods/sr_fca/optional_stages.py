@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from srfca.aggregation.rules import Mean
-from srfca.clustering.partition import Partition
+from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
 from srfca.methods._common.rounds import (
     LocalModels,
@@ -18,7 +18,6 @@ from srfca.methods._common.rounds import (
 )
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.thresholds import Labels
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -37,16 +36,18 @@ def resample(run: Run, options: SRFCA, step: int) -> ModelSet:
         return model_set(run, options, train_locally(run, local, run.key(f"resample {step}")))
 
 
-def train_alone(run: Run, options: SRFCA, local_models: ModelSet, partition: Partition) -> Clusters:
+def train_alone(run: Run, options: SRFCA, local_models: ModelSet) -> Clusters:
     """Make each client a cluster with its local model, trained through all steps."""
-    models = local_models.models
+    clients, models = local_models.clients, local_models.models
     if options.one_shot_training != options.local:
         with run.stage("ALONE", run.num_clients * options.local.steps):
             retrained = train_locally(run, options.local, run.key("alone"))
-        partition = Partition(np.where(retrained.replied, run.everyone, -1))
-        models = retrained.answered
-        run.record("ALONE", partition, models, clients=retrained.clients)
-    return final_training(run, options, Clusters(partition, models))
+        clients, models = retrained.clients, retrained.answered
+    labels = np.full(run.num_clients, -1, dtype=np.int64)
+    labels[clients] = np.arange(len(clients))
+    clusters = Clusters(Partition(labels), models)
+    run.record("ALONE", clusters.partition, models, clients=clients)
+    return clusters
 
 
 def place_unclustered(run: Run, clusters: Clusters, nearest: Labels) -> Clusters:

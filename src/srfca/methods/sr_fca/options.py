@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
+
+from torch import Tensor
 
 from srfca.clustering.candidates import Metric
 from srfca.clustering.graph import GraphClustering
@@ -13,11 +17,13 @@ from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.requests import Subsample
 from srfca.methods._common.base import Answer, Family, Method
-from srfca.methods._common.rounds import Exchange
+from srfca.methods._common.rounds import Exchange, num_rounds, resolve_server_lr
 from srfca.methods._common.run import Run
 from srfca.methods.registry import register
 from srfca.methods.sr_fca.algorithm import sr_fca
-from srfca.methods.sr_fca.thresholds import ThresholdRule, threshold_rule
+from srfca.methods.sr_fca.auto import threshold_rule
+from srfca.methods.sr_fca.clusters import onto_ball
+from srfca.methods.sr_fca.thresholds import ThresholdRule
 from srfca.parameters import constrained
 
 
@@ -28,8 +34,9 @@ class SRFCA(Method):
 
     Args:
         threshold: lambda of ONE_SHOT: a number, a quantile of the distances ("30%"), or ``auto``,
-            which finds it and checks RECLUSTER and MERGE on the clients' held-out data. If there is
-            no gap but clients vary, it cuts them into parts and lets MERGE decide.
+            which finds it and makes all decisions on the clients' held-out data: moves, merges, and
+            in the end whether the clusters, one model for all or training alone is best, and
+            whether clients should fine-tune (docs/decisions.md).
         merge_threshold: lambda of MERGE: a number, or ``auto``, which joins clusters whose models
             do equally well on their clients' held-out data. None is the lambda of ONE_SHOT if that
             is for distances, and ``auto`` if it is for profiles.
@@ -58,6 +65,10 @@ class SRFCA(Method):
         resample: Train the local models again, on resampled data, before each REFINE.
         final_steps: Steps of a last federated training inside the clusters, with a plain mean.
         final_mu: Weight of its proximal term: 0 is FedAvg, more is FedProx.
+        trial_steps: With ``threshold="auto"``, the most local steps of a client in each trial of
+            another answer: one model for all, or parts of a single cluster, which need as many as
+            ``local``, and fine-tuning, which takes up to a third of them. None is no limit; 0 tries
+            none.
 
     Raises:
         InputError: If a value is not allowed.
@@ -96,6 +107,7 @@ class SRFCA(Method):
     resample: bool = False
     final_steps: int = constrained(0, at_least=0)
     final_mu: float = constrained(0.0, at_least=0)
+    trial_steps: int | None = constrained(None, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,16 +154,41 @@ class SRFCA(Method):
 
     @property
     def trainings(self) -> float:
-        """ONE_SHOT, every REFINE with its resampling, and the last training."""
+        """ONE_SHOT, every REFINE with its resampling, the last training, and the trials."""
         together = max(self.refine_steps, 1) + self.final_steps / self.local.steps
         times_alone = 1 + (self.refine_steps if self.resample else 0)
         alone = times_alone * self.one_shot_training.steps / self.local.steps
+        if self.threshold == "auto":
+            alone += min(1 / 3, self.trial_budget / self.local.steps)
+            if self.trial_budget >= self.local.steps:
+                together += 1 + (2 / 3 if self.refine_steps > 1 else 0)
         return alone + together * self.participation
 
     @property
     def one_shot_training(self) -> LocalTraining:
         """How clients train alone in ONE_SHOT."""
         return replace(self.local, steps=self.one_shot_steps or self.local.steps)
+
+    @property
+    def gradient_lr(self) -> float | None:
+        """The server's learning rate if clients send gradients, None if they send models."""
+        return resolve_server_lr(self.exchange, self.server_lr, self.local)
+
+    @property
+    def segments(self) -> Sequence[range]:
+        """The rounds of TrimmedMeanGD, in the parts that the threshold's rule wants."""
+        return self.rule.segments(num_rounds(self.local, self.gradient_lr))
+
+    @property
+    def trial_budget(self) -> int:
+        """The most local steps of a client in a trial."""
+        return self.local.steps if self.trial_steps is None else self.trial_steps
+
+    def projection(self, w0: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the projection of models onto the ball around w0, if there is one."""
+        if self.diameter is None:
+            return lambda models: models
+        return partial(onto_ball, center=w0, diameter=self.diameter)
 
     def subsample(self, seed: int) -> Subsample | None:
         """Return the samples that losses are computed on, None for all."""
@@ -161,7 +198,7 @@ class SRFCA(Method):
         """Find the clusters and their models."""
         self.check(run)
         clusters = sr_fca(run, self)
-        return Answer(clusters.partition.labels, clusters.models)
+        return Answer(clusters.partition.labels, clusters.models, clusters.individual_models)
 
     def check(self, run: Run) -> None:
         """Raise an error for a federation that these parameters cannot cluster."""

@@ -9,7 +9,7 @@ import numpy as np
 from srfca.clustering.partition import Partition
 from srfca.clustering.scalable import cluster_from_few_distances
 from srfca.clustering.threshold import Choice
-from srfca.distances import ModelSet, distance_named
+from srfca.distances import ModelSet, allows_unknown, distance_named
 from srfca.errors import require
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
@@ -41,18 +41,18 @@ def cluster_many(
         The partition of the clients of ``local_models``, None if no threshold shows groups; and
         the choice of the threshold.
     """
-    distance = distance_named(options.distance)
+    distance, partial = distance_named(options.distance), allows_unknown(options.distance)
 
     def between(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         first, parts = local_models.take(rows), []
         for block in np.split(columns, range(_BLOCK, len(columns), _BLOCK)):
             second = local_models.take(block)
             parts.append(distance(first, second))
-            unknown = first.has_unanswered or second.has_unanswered
+            unknown = partial or first.has_unanswered or second.has_unanswered
             require(unknown or not np.isnan(parts[-1]).any(), "distances must not be NaN")
         return np.concatenate(parts, axis=1)
 
     return cluster_from_few_distances(
         between, len(local_models.models), options.threshold, options.min_size, run.seed,
-        options.metric,
+        options.metric, partial,
     )  # fmt: skip

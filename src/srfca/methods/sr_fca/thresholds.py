@@ -1,11 +1,12 @@
-"""Threshold rules: which clients are joined, which may move, and which clusters may merge.
+"""Threshold rules: which clients ONE_SHOT joins, which may move, which clusters may merge.
 
-``Fixed`` and ``Quantile`` are the paper's thresholds. ``Auto`` chooses the threshold from the
-distances, and checks moves and merges on the clients' held-out data.
+``Fixed`` and ``Quantile`` are the paper's thresholds; ``Auto`` (``auto.py``) chooses the threshold
+from the distances and decides by the clients' held-out data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,29 +14,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from srfca.clustering.graph import Graph, cluster_graph, threshold_graph
-from srfca.clustering.matrix import check_distances, complete_subset
-from srfca.clustering.partition import Partition
+from srfca.clustering.matrix import check_distances, comparable_subset, complete_subset
+from srfca.clustering.partition import Indices, Labels, Partition
 from srfca.clustering.threshold import Choice, choose_threshold
-from srfca.distances import ModelSet, distance_named
+from srfca.distances import Distance, ModelSet, allows_unknown, distance_named
 from srfca.errors import InputError
-from srfca.methods._common.held_out import held_out_losses, interchangeable, transfer
+from srfca.methods._common.held_out import held_out_losses, interchangeable
 from srfca.methods._common.rounds import require_replies
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.optional_stages import final_training, place_unclustered
 from srfca.methods.sr_fca.scale import cluster_many, cluster_representatives
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
 
-MIN_TRANSFER = 0.5
-"""Transfer from which clients without visible groups count as alike."""
+Distances = NDArray[np.float64]
 
-Labels = NDArray[np.int64]
+
+@dataclass(frozen=True, eq=False)
+class OneShot:
+    """What ONE_SHOT found.
+
+    Args:
+        partition: The clusters; clients in none are unclustered.
+        choice: The threshold, and why.
+        distances: ``[m, m]`` between local models, NaN if unknown; None if not all were computed.
+        distance: The name or function of the distance, which RECLUSTER and MERGE use too.
+        separation: Of the least separated cluster by these distances, 0 if that is unknown.
+        compared: The clients that the choice was made from; None if that is unknown.
+        parts: Whether the clusters are parts of one whose clients vary without a gap.
+    """
+
+    partition: Partition
+    choice: Choice
+    distances: Distances | None = None
+    distance: str | Distance = "cross_loss"
+    separation: float = 0.0
+    compared: Indices | None = None
+    parts: bool = False
+
+    def notes(self) -> dict[str, Any]:
+        """Return what ONE_SHOT decided and why, for the history."""
+        choice = self.choice
+        return {
+            "metric": choice.metric,
+            "threshold": choice.threshold,
+            "reason": choice.reason,
+            "margin": None if choice.margin is None else list(choice.margin),
+            "warning": choice.warning,
+            "distance": self.distance if isinstance(self.distance, str) else "custom",
+            "separation": self.separation or None,
+            "candidates": [asdict(candidate) for candidate in choice.candidates],
+        }
 
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """How a threshold is chosen, and what it permits.
+    """How a threshold is chosen, and what it permits: the paper's rules.
 
     Args:
         threshold: A number, a quantile, or ``auto``.
@@ -43,24 +79,55 @@ class ThresholdRule:
 
     threshold: float | str
 
-    def split(
-        self,
-        run: Run,
-        options: SRFCA,
-        partition: Partition,
-        choice: Choice,
-        distances: np.ndarray | None,
-    ) -> tuple[Partition, Choice]:
-        """Split a single cluster whose clients vary without a gap; by default it stays whole."""
-        return partition, choice
+    def one_shot(self, run: Run, options: SRFCA, local_models: ModelSet) -> OneShot:
+        """Cluster the graph of clients at lambda; clusters of fewer than t clients are dropped.
 
-    def allow_moves(self, run: Run, clusters: Clusters, nearest: Labels) -> Labels:
-        """Return the clusters that clients move to, given their nearest ones: ``[m]``."""
-        return nearest
+        Raises:
+            InputError: If fewer than two clients replied, or no cluster is large enough.
+        """
+        grouping = threshold_clusters(run, options, local_models)
+        if grouping.partition.num_clusters == 0:
+            raise no_cluster(options, grouping)
+        return grouping
+
+    def segments(self, rounds: int) -> Sequence[range]:
+        """Return the parts of a training; held-out data are scored after the first of several."""
+        return [range(rounds)]
+
+    def allow_moves(
+        self, run: Run, clusters: Clusters, local_models: ModelSet, distances: Distances
+    ) -> Labels:
+        """Return the clusters that clients move to.
+
+        Args:
+            run: The run.
+            clusters: The present clusters.
+            local_models: The local models.
+            distances: ``[m, k]`` of the local models to the clusters' models, NaN if unknown.
+
+        Returns:
+            ``[m]``
+        """
+        return nearest(distances, clusters.partition.labels)
 
     def merge_threshold(self, choice: Choice) -> float | None:
         """Return lambda of MERGE by default; None if held-out data decide."""
         return choice.threshold if choice.metric == "distance" else None
+
+    def finish(
+        self,
+        run: Run,
+        options: SRFCA,
+        clusters: Clusters,
+        local_models: ModelSet,
+        one_shot: OneShot,
+    ) -> Clusters:
+        """Place the unclustered clients in the nearest clusters, and train a last time."""
+        if len(clusters.partition.unclustered):
+            distances = distances_to_clusters(run, options, clusters, local_models, one_shot)
+            labels = nearest(distances, clusters.partition.labels)
+            clusters = place_unclustered(run, clusters, labels)
+        return final_training(run, options, clusters)
 
 
 class Fixed(ThresholdRule):
@@ -71,156 +138,106 @@ class Quantile(ThresholdRule):
     """A quantile of the distances, such as ``30%``."""
 
 
-class Auto(ThresholdRule):
-    """Chosen from the distances, and checked on held-out data (docs/thresholds.md)."""
-
-    def split(
-        self,
-        run: Run,
-        options: SRFCA,
-        partition: Partition,
-        choice: Choice,
-        distances: np.ndarray | None,
-    ) -> tuple[Partition, Choice]:
-        """Split a single cluster whose clients vary without a gap, at the median of profiles.
-
-        REFINE trains a model for each part, and MERGE joins parts that held-out data do not tell
-        apart; the joined cluster needs another REFINE. Parts of less than a tenth of the clients
-        are unclustered, and placed by RECLUSTER.
-        """
-        single = choice.threshold is None and partition.num_clusters == 1
-        if not single or choice.profile is None or distances is None:
-            return partition, choice
-        m = run.num_clients
-        complete = complete_subset(distances)
-        apart = choice.profile.distances
-        middle = float(np.median(apart[~np.eye(len(apart), dtype=bool)]))
-        parts = cluster_graph(threshold_graph(apart, middle), options.graph, run.seed)
-        parts = parts.embed(complete, m).drop_smaller_than(max(options.min_size, m // 10))
-        if parts.num_clusters < 2:
-            return partition, choice
-        reason = f"{choice.reason}, cut into {parts.num_clusters} parts at profile {middle:.4g}"
-        warning = "no gap: clients vary, and held-out data decide which parts of them stay apart"
-        return parts, replace(
-            choice, metric="profile", threshold=middle, reason=reason, warning=warning
-        )
-
-    def allow_moves(self, run: Run, clusters: Clusters, nearest: Labels) -> Labels:
-        """Let a client stay if it would do worse, on its held-out data, in the nearest cluster.
-
-        Distances of poor local models mislead (docs/sr_fca.md).
-        """
-        losses = held_out_losses(run, clusters.models)
-        everyone, present = run.everyone, clusters.partition.labels
-        worse = (present >= 0) & (losses[nearest, everyone] > losses[present, everyone])
-        return np.where(worse, present, nearest)
-
-    def merge_threshold(self, choice: Choice) -> float | None:
-        """Return None: held-out data decide."""
-        return None
-
-
-def threshold_rule(threshold: float | str) -> ThresholdRule:
-    """Return the rule of a threshold.
-
-    >>> threshold_rule("auto"), threshold_rule("30%"), threshold_rule(1.5)
-    (Auto(threshold='auto'), Quantile(threshold='30%'), Fixed(threshold=1.5))
-    """
-    if threshold == "auto":
-        return Auto(threshold)
-    return Quantile(threshold) if isinstance(threshold, str) else Fixed(threshold)
-
-
-def one_shot_clusters(
-    run: Run, options: SRFCA, local_models: ModelSet
-) -> tuple[Partition, Choice, np.ndarray | None]:
-    """Cluster the graph of clients at lambda; clusters of fewer than t clients are dropped.
-
-    If no threshold shows groups, the clients are one cluster if what one learns serves another, and
-    else each client is a cluster of its own.
-
-    Raises:
-        InputError: If fewer than two clients replied, or no cluster is large enough.
-
-    Returns:
-        The partition, the choice of the threshold, and the distances ``[m, m]`` if all pairs were
-        computed, NaN if unknown.
-    """
-    m = run.num_clients
-    require_replies(local_models.clients, 2)
-    partition, choice, distances = _threshold_clusters(run, options, local_models)
-    if partition is None:
-        gain = transfer(run, local_models.models, local_models.clients)
-        alike = gain >= MIN_TRANSFER
-        verdict = "one cluster" if alike else "each client is a cluster of its own"
-        choice = replace(
-            choice,
-            reason=f"{choice.reason}; {gain:.0%} of what a client learns serves others: {verdict}",
-        )
-        alone = np.full(m, -1)
-        alone[local_models.clients] = local_models.clients
-        return Partition(np.zeros(m, dtype=np.int64) if alike else alone), choice, distances
-    partition = partition.drop_smaller_than(options.min_size)
-    if partition.num_clusters == 0:
-        span = ""
-        if distances is not None:
-            pairs = distances[~np.eye(m, dtype=bool)]
-            span = f": distances are between {np.nanmin(pairs):.4g} and {np.nanmax(pairs):.4g}"
-        raise InputError(
-            f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size) at "
-            f"threshold {choice.threshold:.4g}{span}"
-        )
-    return partition, choice, distances
-
-
-def _threshold_clusters(
-    run: Run, options: SRFCA, local_models: ModelSet
-) -> tuple[Partition | None, Choice, np.ndarray | None]:
-    """Cluster the graph at lambda; None if no lambda shows groups.
+def threshold_clusters(
+    run: Run, options: SRFCA, local_models: ModelSet, distance: str | Distance | None = None
+) -> OneShot:
+    """Cluster the graph at lambda; without a cluster if no lambda shows groups.
 
     Clients with unknown distances, because they did not reply, are left unclustered, and so are
-    those whose distances are infinite, because their model is beyond numbers.
+    those whose distances are infinite, because their model is beyond numbers. If the distance
+    leaves pairs unknown, clients that can be compared with too few others are left unclustered.
+
+    Args:
+        run: The run.
+        options: The parameters.
+        local_models: The local models.
+        distance: Instead of that of the options.
     """
+    distance = options.distance if distance is None else distance
     m, clients = run.num_clients, local_models.clients
+    require_replies(clients, 2)
     if m > options.all_pairs:
-        partition, choice = cluster_many(run, options, local_models)
-        return None if partition is None else partition.embed(clients, m), choice, None
-    among = distance_named(options.distance)(local_models, local_models)
+        few, choice = cluster_many(run, options, local_models)
+        partition = Partition(np.full(m, -1)) if few is None else few.embed(clients, m)
+        return OneShot(partition.drop_smaller_than(options.min_size), choice, None, distance)
+    among = distance_named(distance)(local_models, local_models)
     unknown = np.isinf(among) | (np.isnan(among) & local_models.unanswered_pairs())
     among = np.where(unknown, np.nan, among)
-    complete = complete_subset(np.where(unknown, np.nan, 0.0))
+    partial = allows_unknown(distance)
+    complete = (
+        comparable_subset(among) if partial else complete_subset(np.where(unknown, np.nan, 0.0))
+    )
     matrix = among[np.ix_(complete, complete)]
-    if unknown.any():
+    if unknown.any() or partial:
         np.fill_diagonal(matrix, 0.0)
-    check_distances(matrix)
+    check_distances(matrix, allow_unknown=partial)
     choice = choose_threshold(matrix, options.threshold, options.min_size, run.seed, options.metric)
     distances = np.full((m, m), np.nan)
     distances[np.ix_(clients, clients)] = among
-    if choice.graph is None:
-        return None, choice, distances
-    partition = cluster_graph(choice.graph, options.graph, run.seed)
-    return partition.embed(clients[complete], m), choice, distances
+    partition = Partition(np.full(m, -1))
+    if choice.graph is not None:
+        graph_clusters = cluster_graph(choice.graph, options.graph, run.seed)
+        partition = graph_clusters.embed(clients[complete], m)
+    partition = partition.drop_smaller_than(options.min_size)
+    return OneShot(partition, choice, distances, distance, compared=clients[complete])
 
 
-def merge_graph(run: Run, options: SRFCA, clusters: Clusters, choice: Choice) -> Graph:
+def no_cluster(options: SRFCA, grouping: OneShot) -> InputError:
+    """Return an error for a threshold at which no cluster is large enough."""
+    span = ""
+    if grouping.distances is not None:
+        pairs = grouping.distances[~np.eye(len(grouping.distances), dtype=bool)]
+        span = f": distances are between {np.nanmin(pairs):.4g} and {np.nanmax(pairs):.4g}"
+    at = (
+        ""
+        if grouping.choice.threshold is None
+        else f" at threshold {grouping.choice.threshold:.4g}"
+    )
+    return InputError(
+        f"ONE_SHOT found no cluster of at least {options.min_size} clients (min_size){at}{span}"
+    )
+
+
+def merge_graph(run: Run, options: SRFCA, clusters: Clusters, one_shot: OneShot) -> Graph:
     """Return the graph of clusters that MERGE joins: by distance, or by held-out data."""
     threshold = options.merge_threshold
     if threshold is None:
-        threshold = options.rule.merge_threshold(choice)
+        threshold = options.rule.merge_threshold(one_shot.choice)
     if threshold is None or threshold == "auto":
         losses = held_out_losses(run, clusters.models)
         return threshold_graph(~interchangeable(losses, clusters.partition), 0)
     models = cluster_representatives(run, options, clusters)
-    return threshold_graph(distance_named(options.distance)(models, models), float(threshold))
+    return threshold_graph(distance_named(one_shot.distance)(models, models), float(threshold))
 
 
-def choice_notes(choice: Choice) -> dict[str, Any]:
-    """Return what ONE_SHOT decided and why, for the history."""
-    return {
-        "metric": choice.metric,
-        "threshold": choice.threshold,
-        "reason": choice.reason,
-        "margin": None if choice.margin is None else list(choice.margin),
-        "warning": choice.warning,
-        "candidates": [asdict(candidate) for candidate in choice.candidates],
-    }
+def distances_to_clusters(
+    run: Run, options: SRFCA, clusters: Clusters, local_models: ModelSet, one_shot: OneShot
+) -> Distances:
+    """Return the distances of all clients' local models to the clusters' models: ``[m, k]``.
+
+    They are NaN if unknown, also if they are infinite.
+    """
+    representatives = cluster_representatives(run, options, clusters)
+    values = distance_named(one_shot.distance)(local_models, representatives)
+    distances = np.full((len(clusters.partition), len(clusters.models)), np.nan)
+    distances[local_models.clients] = np.where(np.isfinite(values), values, np.nan)
+    return distances
+
+
+def nearest(distances: Distances, labels: Labels) -> Labels:
+    """Return the nearest cluster of each client, its present one if no distance is known: ``[m]``.
+
+    On a tie it is the first.
+
+    >>> nearest(np.array([[2.0, 1.0], [np.nan, np.nan]]), np.array([0, 0])).tolist()
+    [1, 0]
+    """
+    values = ~np.isnan(distances)
+    closest = np.where(values, distances, np.inf).argmin(1)
+    return np.where(values.any(1), closest, labels)
+
+
+def with_reason(grouping: OneShot, reason: str, **changes: Any) -> OneShot:
+    """Return the same clusters with a reason added, and other changes of the choice."""
+    full = f"{grouping.choice.reason}; {reason}" if grouping.choice.reason else reason
+    return replace(grouping, choice=replace(grouping.choice, reason=full, **changes))

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from srfca.data.transforms import (
+    color_cast,
     invert,
     only_classes,
     permute_labels,
     rotate,
     shift_features,
+    transpose,
 )
 from srfca.errors import InputError
 
@@ -52,3 +54,26 @@ def test_transforms_of_labels_and_features() -> None:
             permute_labels([0, 1, 2])(X, wrong)
     with pytest.raises(InputError, match="rotate needs images"):
         rotate(90)(X[:, 0, 0], Y)
+
+
+def test_color_casts() -> None:
+    x, _ = color_cast("red")(X, Y)
+    assert x.shape == (120, 3, 5, 5)
+    assert x.dtype == np.uint8
+    assert (x[:, 0] == 255).all()
+    assert np.array_equal(x[:, 1], X)
+    again, _ = color_cast("blue")(x, Y)
+    assert (again[:, 2] == 255).all()
+    assert np.array_equal(x[:, 2], X), "the input is not changed"
+    assert np.array_equal(color_cast("gray")(X, Y)[0][:, 2], X)
+    with pytest.raises(InputError, match="unknown color 'pink'"):
+        color_cast("pink")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="color_cast needs images"):
+        color_cast("red")(X[:, 0, 0], Y)
+
+
+def test_transposing_twice_changes_nothing() -> None:
+    assert np.array_equal(transpose(X, Y)[0][:, 0, 1], X[:, 1, 0])
+    assert np.array_equal(transpose(*transpose(X, Y))[0], X)
+    with pytest.raises(InputError, match="transpose needs images"):
+        transpose(X[:, 0, 0], Y)

@@ -1,0 +1,163 @@
+"""Trials of other answers: one model for all clients, and fine-tuning. Each stops when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srfca.clustering.partition import Partition
+from srfca.federation.replies import Clients, ClientScores
+from srfca.federation.requests import Scores, Train
+from srfca.methods._common.held_out import held_out_scores
+from srfca.methods._common.rounds import one_cluster
+from srfca.methods._common.run import Run
+from srfca.methods.sr_fca.algorithm import trimmed_mean_rounds
+from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.decision import compare, helps
+
+if TYPE_CHECKING:
+    from srfca.methods.sr_fca.options import SRFCA
+
+CHECKS = 5
+"""How often fine-tuning is scored."""
+WEIGHTS = (0.25, 0.5, 0.75, 1.0)
+"""Weights of fine-tuned models beside their cluster's."""
+ENOUGH = 0.5
+"""Standard errors that more steps of fine-tuning must bring for the trial to go on."""
+
+
+def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clusters:
+    """Train one model for all clients, as TrimmedMeanGD trains a cluster.
+
+    Args:
+        run: The run.
+        options: The parameters.
+        rival: Clusters, with their scores after the first part of the training.
+        clearly: Standard errors by which the rival must lead after that part to end the trial.
+
+    Returns:
+        One cluster; with ``midway`` scores if the trial ended there.
+    """
+    clusters = Clusters.untrained(one_cluster(run), run.initial_model())
+    for rounds in options.segments:
+        if rounds.start and rival.midway is not None:
+            scores = held_out_scores(run, clusters.models, clusters.partition.labels)
+            if compare(rival.midway, scores).t >= clearly:
+                clusters = replace(clusters, midway=scores)
+                break
+        clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
+    run.record("TOGETHER", clusters.partition, clusters.client_models)
+    return clusters
+
+
+def leads_early(run: Run, options: SRFCA, partition: Partition) -> bool:
+    """Tell whether clusters do better than one model after the first part of a training.
+
+    Args:
+        run: The run.
+        options: The parameters.
+        partition: The clusters.
+    """
+    scores = []
+    for name, rivals in (("parts", partition), ("whole", one_cluster(run))):
+        clusters = Clusters.untrained(rivals, run.initial_model())
+        rounds, stage = options.segments[0], "SPLIT"
+        clusters = trimmed_mean_rounds(run, options, clusters, rounds, stage, f"split {name}")
+        scores.append(held_out_scores(run, clusters.models, rivals.labels))
+    return compare(*scores).t >= 1
+
+
+@dataclass(frozen=True, eq=False)
+class FineTuned:
+    """Models of all clients, between their cluster's model and what they fine-tuned it to.
+
+    Args:
+        models: ``[m, P]``
+        scores: ``[m]`` on held-out data.
+        steps: Steps of each client.
+        weight: Of the fine-tuned model; the rest is the cluster's.
+    """
+
+    models: Tensor
+    scores: ClientScores
+    steps: int
+    weight: float
+
+    def describe(self) -> str:
+        """Return how the models were made, for a person."""
+        text = f"fine-tuned by {self.steps} steps"
+        return text if self.weight == 1 else f"{text} (weight {self.weight:g})"
+
+
+def fine_tuned(
+    run: Run, options: SRFCA, clusters: Clusters, before: ClientScores
+) -> FineTuned | None:
+    """Let every client fine-tune its cluster's model, and go a part of the way to the outcome.
+
+    Steps and weight are those that are best for all clients together: held-out data of one client
+    are too few to choose by. Interpolated weights keep what the cluster's model knows of rare
+    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The trial ends
+    when more steps bring nothing more.
+
+    Args:
+        run: The run.
+        options: The parameters.
+        clusters: The clusters.
+        before: Scores of their models.
+
+    Returns:
+        None if fine-tuning is not to be tried.
+    """
+    steps = min(options.local.steps // 3, options.trial_budget)
+    if steps < 1 or options.fine_tune_steps:
+        return None
+    tuning = replace(
+        options.fine_tuning, steps=steps, local_steps=-(-steps // CHECKS), schedule="constant",
+        mu=0.0, keep_state=True, resample=False,
+    )  # fmt: skip
+    labels = clusters.partition.labels
+    clients = np.flatnonzero(labels >= 0)
+    w0 = run.initial_model()
+    index = torch.as_tensor(clients, device=w0.device)
+    starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
+    rows, best = starts, None
+    with run.stage("TRY_FINE_TUNE", len(clients) * steps):
+        for number in range(tuning.rounds):
+            key = run.key("try fine-tuning", number)
+            trained = run.ask(Train(clients, rows, tuning, key, private=True)).fill(rows)
+            rows = torch.where(torch.isfinite(trained).all(1, keepdim=True), trained, rows)
+            mixed = [torch.lerp(starts, rows, weight) for weight in WEIGHTS]
+            done = tuning.span(number).stop
+            tried = [
+                FineTuned(w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w)
+                for w, mix, scores in zip(
+                    WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
+                )
+            ]
+            useful = [tuned for tuned in tried if helps(tuned.scores, before)]
+            check = max(useful or tried, key=lambda tuned: compare(tuned.scores, before).gain)
+            if best is not None and compare(check.scores, best.scores).t < ENOUGH:
+                break
+            best = check
+            if compare(best.scores, before).t < 0:
+                break
+    assert best is not None
+    run.record("TRY_FINE_TUNE", clusters.partition, best.scores)
+    return best
+
+
+def _scores_of_all(run: Run, clients: Clients, models: Sequence[Tensor]) -> list[ClientScores]:
+    """Score several models of each client ``[c, P]`` on held-out data, in one request.
+
+    Returns:
+        Scores of all clients ``[m]`` for each of the models.
+    """
+    everyone = np.tile(clients, len(models))
+    replies = run.ask(Scores(everyone, torch.cat(list(models)), "validation")).fill(torch.nan)
+    parts = torch.arange(len(everyone)).split(len(clients))
+    return [replies[part].spread(clients, run.num_clients) for part in parts]
