@@ -117,8 +117,8 @@ def test_damaged_files_are_refused(result: Result, tmp_path: Path) -> None:
         Result.load(tmp_path)
     tensors.write_bytes(content)
     text = (tmp_path / "result.json").read_text()
-    assert '"format": 3' in text
-    (tmp_path / "result.json").write_text(text.replace('"format": 3', '"format": 99'))
+    assert '"format": 4' in text
+    (tmp_path / "result.json").write_text(text.replace('"format": 4', '"format": 99'))
     with pytest.raises(InputError, match="format 99"):
         Result.load(tmp_path)
     for damaged in (text[:50], "[]", text.replace('"seed"', '"need"')):

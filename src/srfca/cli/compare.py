@@ -8,6 +8,7 @@ import typer
 
 from srfca.cli.console import show_error
 from srfca.cli.options import (
+    Curves,
     ExperimentOptions,
     FineTune,
     Jobs,
@@ -58,6 +59,7 @@ def compare(
         typer.Option("--equal-budget", help="Give every method as many local steps as SR-FCA."),
     ] = False,
     fine_tune: FineTune = None,
+    curves: Curves = None,
     jobs: Jobs = None,
     table: TableFiles = None,
     as_json: Json = False,
@@ -76,7 +78,7 @@ def compare(
         for path in table or []:
             files.check(path)
         keys = None if methods is None else split_list(methods, "--methods")
-        experiment = options.load(keys or (), fine_tune)
+        experiment = options.load(keys or (), fine_tune, curves)
         keys = keys or comparing.default_methods(experiment)
         specs = comparing.run_specs(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget

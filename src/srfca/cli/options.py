@@ -61,6 +61,14 @@ FineTune = Annotated[
         help="Let each client fine-tune its final model, by at most this many steps.",
     ),
 ]
+Curves = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        parser=whole_number(0),
+        help="Score the models after every N rounds, for learning curves; counted as cost.",
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(
@@ -113,12 +121,18 @@ class ExperimentOptions:
         ),
     ] = None
 
-    def load(self, methods: Iterable[str] = (), fine_tune: int | None = None) -> Experiment:
+    def load(
+        self,
+        methods: Iterable[str] = (),
+        fine_tune: int | None = None,
+        curves: int | None = None,
+    ) -> Experiment:
         """Load the experiment, or the user's data, and apply the settings.
 
         Args:
             methods: The methods that will run; those by ``MODULE:CLASS`` get a section.
             fine_tune: Steps of fine-tuning.
+            curves: Rounds between two points of learning curves.
 
         Raises:
             InputError: If the options contradict each other, or one of them is wrong.
@@ -131,6 +145,8 @@ class ExperimentOptions:
         settings = list(experiment.quick) if self.quick else []
         if fine_tune is not None:
             settings.append(f"fine_tune_steps={fine_tune}")
+        if curves is not None:
+            settings.append(f"curves={curves}")
         return experiment.set([*settings, *(self.set_ or [])])
 
     def _load(self) -> Experiment:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from srfca.cli.options import (
+    Curves,
     ExperimentOptions,
     FineTune,
     Json,
@@ -36,6 +37,7 @@ def run(
     ] = "sr-fca",
     seed: Seed = 0,
     fine_tune: FineTune = None,
+    curves: Curves = None,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
     journal: Annotated[
@@ -52,7 +54,7 @@ def run(
     from srfca.files import writable_folder
 
     with interruptible():
-        experiment = options.load([method], fine_tune)
+        experiment = options.load([method], fine_tune, curves)
         runner.make_method(experiment, method)
         require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
@@ -60,7 +62,8 @@ def run(
         journal_folder = previous = None
         if out is not None and journal:
             arguments = {
-                "method": method, "seed": seed, "fine_tune": fine_tune, "as_json": as_json,
+                "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
+                "as_json": as_json,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / "journal"

@@ -13,7 +13,7 @@ from srfca.errors import InputError, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
-from srfca.methods._common.run import Monitor
+from srfca.methods import Monitor, Monitors
 from srfca.progress import Callback
 
 
@@ -143,13 +143,18 @@ class RunExecutor:
         return f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
 
 
-@dataclass(frozen=True)
-class TitledMonitor:
-    """A monitor that puts the run's title before the names of stages."""
+class TitledMonitor(Monitors):
+    """A monitor that puts the run's title before the names of stages.
 
-    monitor: Monitor
-    title: str
+    Args:
+        monitor: Is told everything.
+        title: Of the run.
+    """
+
+    def __init__(self, monitor: Monitor, title: str) -> None:
+        super().__init__([monitor])
+        self.title = title
 
     def stage(self, name: str, steps: int) -> AbstractContextManager[Callback]:
         """Enter a stage."""
-        return self.monitor.stage(f"{self.title}: {name}", steps)
+        return super().stage(f"{self.title}: {name}", steps)

@@ -14,8 +14,8 @@ from srfca.errors import require
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics, run_metrics
 from srfca.federation import ClientScores, LocalTraining, Split
-from srfca.methods import Method, Result
-from srfca.methods._common.run import Monitor, diverged
+from srfca.methods import Method, Monitor, Result
+from srfca.methods._common.run import diverged
 from srfca.methods.fedavg import FedAvg
 
 

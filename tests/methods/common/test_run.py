@@ -80,7 +80,12 @@ def test_predictors_are_of_all_clients_of_the_clustered_or_of_those_named() -> N
     run.record("ALL", partition, rows)
     run.record("CLUSTERED", partition, rows[[0, 2, 3]])
     run.record("NAMED", partition, rows[[1]], clients=np.array([1]))
-    run.record("KNOWN", partition, ClientScores(torch.tensor([1.0, 3.0]), None, torch.ones(2)))
+    run.record(
+        "KNOWN",
+        partition,
+        ClientScores(torch.tensor([1.0, 3.0]), None, torch.ones(2)),
+        clients=np.array([0, 2]),
+    )
     expected = [float(part.mean()) for part in (losses, losses[[0, 2, 3]], losses[1])]
     assert [stage.loss for stage in run.history] == pytest.approx([*expected, 2.0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, as_clients
 from srfca.federation.requests import OutputMoments, Personal, Scores, Split
 from srfca.files import replace_file, writable_folder
+from srfca.methods._common.history import Stage, pack_distances, pack_stage, unpack_history
 from srfca.methods._common.input_statistics import (
     InputStatistics,
     input_scores,
@@ -36,7 +37,7 @@ from srfca.methods._common.input_statistics import (
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.placement import paired_confidence, place_by_losses, placement_request
 
-FORMAT = 3
+FORMAT = 4
 
 _OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
 """Tensors that a result may lack."""
@@ -45,36 +46,6 @@ _STATISTICS: dict[str, type[LossLimits] | type[InputStatistics]] = {
     "input_statistics": InputStatistics,
 }
 """Statistics that a result may lack."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a run.
-
-    Args:
-        name: ONE_SHOT, RECLUSTER 1, ...
-        labels: Cluster of each client after it, -1 for none.
-        seconds: How long it took.
-        loss: Mean over the clients of their model's loss on their held-out data.
-        accuracy: The same for accuracy; None if the targets are not classes.
-        budget: What it cost the clients.
-        notes: What it decided and why: the threshold, its candidates, joined clusters, ...
-        distances: ``[m, m]`` between the clients' local models, NaN if unknown.
-    """
-
-    name: str
-    labels: tuple[int, ...]
-    seconds: float
-    loss: float | None = None
-    accuracy: float | None = None
-    budget: Budget = field(default_factory=Budget)
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    distances: np.ndarray | None = None
-
-    @property
-    def partition(self) -> Partition:
-        """The labels as a partition."""
-        return Partition(self.labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,14 +344,7 @@ class Result:
                 tensors |= {f"{name}/{part}": parts[part].contiguous() for part in parts}
         if self.individual_models is self.models:
             tensors["individual_models"] = tensors["individual_models"].clone()
-        history = []
-        for number, stage in enumerate(self.history):
-            if stage.distances is not None:
-                tensors[f"distances/{number}"] = torch.as_tensor(stage.distances).contiguous()
-            entry = {"name": stage.name, "labels": stage.labels, "seconds": stage.seconds}
-            entry |= {"loss": stage.loss, "accuracy": stage.accuracy, "notes": dict(stage.notes)}
-            entry |= {"budget": asdict(stage.budget)}
-            history.append(entry)
+        tensors |= pack_distances(self.history)
         packed = save(tensors)
         content = {
             "format": FORMAT,
@@ -393,7 +357,7 @@ class Result:
             "client_ids": list(self.client_ids),
             "labels": self.labels.tolist(),
             "personal": None if self.personal is None else asdict(self.personal),
-            "history": history,
+            "history": [pack_stage(stage) for stage in self.history],
         }
         replace_file(folder / "tensors.safetensors", packed)
         replace_file(folder / "result.json", (json.dumps(content, indent=1) + "\n").encode())
@@ -430,17 +394,6 @@ class Result:
 
     @classmethod
     def _restore(cls, content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Result:
-        history = tuple(
-            Stage(
-                **{
-                    **entry,
-                    "labels": tuple(entry["labels"]),
-                    "budget": Budget(**entry["budget"]),
-                },
-                distances=None if (d := tensors.get(f"distances/{number}")) is None else d.numpy(),
-            )
-            for number, entry in enumerate(content["history"])
-        )
         return cls(
             method=content["method"],
             parameters=content["parameters"],
@@ -449,7 +402,7 @@ class Result:
             labels=np.asarray(content["labels"]),
             models=tensors["models"],
             personal=_restore_personal(content["personal"]),
-            history=history,
+            history=unpack_history(content["history"], tensors),
             clustered=content["clustered"],
             **_restore_tensors(tensors),
         )

@@ -47,6 +47,7 @@ def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clust
     for rounds in options.segments:
         if rounds.start and rival.midway is not None:
             scores = held_out_scores(run, clusters.models, clusters.partition.labels)
+            run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
             if compare(rival.midway, scores).t >= clearly:
                 clusters = replace(clusters, midway=scores)
                 break
@@ -66,9 +67,10 @@ def leads_early(run: Run, options: SRFCA, partition: Partition) -> bool:
     scores = []
     for name, rivals in (("parts", partition), ("whole", one_cluster(run))):
         clusters = Clusters.untrained(rivals, run.initial_model())
-        rounds, stage = options.segments[0], "SPLIT"
+        rounds, stage = options.segments[0], f"SPLIT {name}"
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, stage, f"split {name}")
         scores.append(held_out_scores(run, clusters.models, rivals.labels))
+        run.add_scores(stage, scores[-1], rivals.labels, rivals.num_clusters)
     return compare(*scores).t >= 1
 
 
@@ -144,6 +146,8 @@ def fine_tuned(
             if best is not None and compare(check.scores, best.scores).t < ENOUGH:
                 break
             best = check
+            run.curve.end_round("TRY_FINE_TUNE", number + 1)
+            run.add_scores("TRY_FINE_TUNE", best.scores, labels, clusters.partition.num_clusters)
             if compare(best.scores, before).t < 0:
                 break
     assert best is not None
