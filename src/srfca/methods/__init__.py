@@ -10,10 +10,10 @@ from typing import Any
 
 from srfca.methods._common.base import Answer, Method
 from srfca.methods._common.curve import CurvePoint
-from srfca.methods._common.history import Stage
 from srfca.methods._common.monitor import Monitor, Monitors, RoundEnd, RunStart
 from srfca.methods._common.result import Result
 from srfca.methods._common.run import Run
+from srfca.methods._common.stage import Stage
 from srfca.methods.registry import METHODS, all_methods, register
 
 __all__ = [

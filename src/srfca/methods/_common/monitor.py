@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from srfca import progress
 from srfca.federation.middleware.counting import Budget, MissingReply
 from srfca.methods._common.curve import CurvePoint
-from srfca.methods._common.history import Stage
+from srfca.methods._common.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from srfca.federation.replies import Clients, ClientScores, Replies, T
 from srfca.federation.requests import Personal, Request, Round, Scores, Train
 from srfca.federation.rounds import ask
 from srfca.methods._common.curve import LearningCurve
-from srfca.methods._common.history import Stage
 from srfca.methods._common.monitor import Monitor, RoundEnd
+from srfca.methods._common.stage import Stage
 from srfca.random import Key
 
 

@@ -1,4 +1,4 @@
-"""The history of a run: its stages, in memory and on disk."""
+"""The history of a run: its stages, also ready for files."""
 
 from __future__ import annotations
 
