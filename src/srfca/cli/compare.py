@@ -13,6 +13,7 @@ from srfca.cli.options import (
     FineTune,
     Jobs,
     Json,
+    ReportFile,
     SavedRuns,
     Seed,
     TableFiles,
@@ -21,6 +22,7 @@ from srfca.cli.options import (
     whole_number,
     with_experiment,
 )
+from srfca.cli.report import check_report, kept_runs, write_report
 from srfca.errors import require
 
 if TYPE_CHECKING:
@@ -62,11 +64,13 @@ def compare(
     curves: Curves = None,
     jobs: Jobs = None,
     table: TableFiles = None,
+    report: ReportFile = None,
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
     """Run several methods side by side, on an experiment or on your data."""
     from srfca.cli import tables
+    from srfca.cli.console import show
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments import compare as comparing
@@ -74,9 +78,10 @@ def compare(
     from srfca.experiments.parallel import default_jobs
     from srfca.report import tables as files
 
-    with interruptible():
+    with interruptible(), kept_runs(out, report) as folder:
         for path in table or []:
             files.check(path)
+        check_report(report)
         keys = None if methods is None else split_list(methods, "--methods")
         experiment = options.load(keys or (), fine_tune, curves)
         keys = keys or comparing.default_methods(experiment)
@@ -86,18 +91,23 @@ def compare(
         jobs = jobs or default_jobs(options.device, len(specs))
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
-        executor = RunExecutor(experiment, options.device, options.data_dir, out, monitor)
+        executor = RunExecutor(experiment, options.device, options.data_dir, folder, monitor)
         comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
+        if report is not None and comparison.metrics:
+            write_report(report, [executor.folder_of(spec) for spec in specs])
     failures = tables.failure_lines(comparison.failures)
     if comparison.metrics:
         listed = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
         length = comparing.training_length(experiment, equal_budget)
         notes = [*files.notes(comparison.metrics), *failures]
-        report = files.Report(comparison.metrics, f"{experiment.name}, {listed}, {length}", notes)
+        title = f"{experiment.name}, {listed}, {length}"
+        summary = files.Report(comparison.metrics, title, notes)
         for path in table or []:
-            files.write(report, path)
+            files.write(summary, path)
         if not as_json:
-            show_report(report, comparison.reused, len(specs))
+            show_report(summary, comparison.reused, len(specs))
+            if report is not None:
+                show(f"Report: {report}")
     if failures:
         if as_json or not comparison.metrics:
             for line in failures:
@@ -109,6 +119,7 @@ def show_report(report: Report, reused: int, total: int) -> None:
     """Print the tables of a comparison, its notes, and the clusters that were found."""
     from srfca.cli import tables
     from srfca.cli.console import show
+    from srfca.report.words import clusters_sentence
 
     for table in report.tables:
         show(table.title, style="bold")
@@ -118,7 +129,7 @@ def show_report(report: Report, reused: int, total: int) -> None:
     if len({run["seed"] for run in report.runs}) == 1:
         for run in report.runs:
             if run["num_clusters"] is not None and run["k"] is None:
-                show(tables.clusters_sentence(run))
+                show(clusters_sentence(run))
     if reused:
         show(f"{reused} of {total} runs were read from --out.")
 

@@ -88,6 +88,10 @@ TableFiles = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Write the table: .csv, .md or .tex. Repeatable."),
 ]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write a page about what was found: .html."),
+]
 SavedRuns = Annotated[
     Path | None,
     typer.Option(help="Save runs in this folder; runs that it holds are not repeated."),
@@ -205,6 +209,17 @@ def split_list(text: str, option: str) -> list[str]:
     items = [item.strip() for item in text.split(",") if item.strip()]
     require(bool(items), f"{option} is empty: give one or more, separated by commas")
     return items
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Raise an ``InputError`` that names the extra to install if a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"this needs more packages: pip install 'srfca[{name}]' ({error})"
+        ) from error
 
 
 @contextmanager

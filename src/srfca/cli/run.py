@@ -14,10 +14,12 @@ from srfca.cli.options import (
     ExperimentOptions,
     FineTune,
     Json,
+    ReportFile,
     Seed,
     interruptible,
     with_experiment,
 )
+from srfca.cli.report import check_report
 from srfca.errors import require
 
 if TYPE_CHECKING:
@@ -46,16 +48,20 @@ def run(
             "--journal", help="With --out: if the run is killed, 'srfca resume' continues it."
         ),
     ] = False,
+    report: ReportFile = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your data."""
     from srfca.cli import saved_command
+    from srfca.cli.console import show
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
+    from srfca.experiments.views import view_of
     from srfca.files import writable_folder
 
     with interruptible():
         experiment = options.load([method], fine_tune, curves)
         runner.make_method(experiment, method)
+        check_report(report)
         require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
@@ -77,10 +83,16 @@ def run(
             finished = replace(finished, seconds=previous["seconds"])
         if out is not None:
             saved.save(finished, experiment, out)
+        if report is not None:
+            from srfca.report.page.report import write_report
+
+            write_report([view_of(finished, experiment)], report)
     if as_json:
         typer.echo(json.dumps(finished.metrics))
     else:
         show_run(finished)
+        if report is not None:
+            show(f"Report: {report}")
 
 
 def resume(
@@ -97,6 +109,7 @@ def show_run(run: ScoredRun) -> None:
     from srfca.cli import tables
     from srfca.cli.console import show
     from srfca.report import summary
+    from srfca.report.words import clusters_sentence
 
     metrics, result = run.metrics, run.result
     show(f"{run.experiment}, {metrics['name']}, seed {result.seed}", style="bold")
@@ -110,7 +123,7 @@ def show_run(run: ScoredRun) -> None:
     if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
     if result.clustered:
-        show(tables.clusters_sentence(metrics))
+        show(clusters_sentence(metrics))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))

@@ -12,9 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from srfca.clustering.partition import Partition
 from srfca.report.methods import needs, short_citation, summary_line
-from srfca.report.summary import Metrics
 from srfca.report.summary import Table as Summary
 
 if TYPE_CHECKING:
@@ -155,20 +153,6 @@ def failure_lines(failures: Sequence[RunOutcome]) -> list[str]:
         error = " ".join(str(outcome.error).split())
         runs_by_error.setdefault(error, []).append(str(outcome.spec))
     return [f"Failed: {', '.join(runs)}: {error}" for error, runs in runs_by_error.items()]
-
-
-def clusters_sentence(metrics: Metrics) -> str:
-    """Return a sentence about the clusters that a run found."""
-    text = f"{metrics['name']} found {Partition(metrics['labels']).describe()}"
-    text += ", without being given their number"
-    if metrics["k"] is not None:
-        text = text.replace("without being given their number", f"given K={metrics['k']}")
-    if metrics["misclustering"] is None:
-        return text + "."
-    if metrics["misclustering"] == 0:
-        return text + ": exactly the true clusters."
-    truth, misplaced = metrics["true_clusters"], metrics["misclustering"]
-    return text + f": {truth} would be right, and {misplaced:.1%} of the clients are misplaced."
 
 
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from srfca.engine import Simulation
-from srfca.errors import InputError, describe
+from srfca.errors import InputError, describe, require
 from srfca.experiments import runner, saved
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
@@ -136,6 +136,15 @@ class RunExecutor:
 
     def _digest(self, spec: RunSpec) -> str:
         return saved.run_digest(self.experiment.set(spec.settings), spec.method, spec.seed)
+
+    def folder_of(self, spec: RunSpec) -> Path:
+        """Return the folder in which a run is saved.
+
+        Raises:
+            InputError: If runs are not saved.
+        """
+        require(self.out is not None, "runs are saved only with out")
+        return Path(self.out or ".") / self._folder_name(spec)
 
     def _folder_name(self, spec: RunSpec) -> str:
         method = spec.method.replace(":", ".")  # not allowed in file names everywhere

@@ -6,11 +6,15 @@ A digest of everything that determines a run identifies it, so that a saved run 
 from __future__ import annotations
 
 import json
+import platform
+from contextlib import suppress
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
+from srfca.experiments.clients_file import client_columns, write_clients
 from srfca.experiments.experiment import SHARED_SECTIONS, Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.experiments.runner import ScoredRun
@@ -20,7 +24,7 @@ from srfca.files import replace_file
 from srfca.methods._common.result_files import is_intact
 
 RUN_FILE = "run.json"
-_EXTRA = ("settings", "srfca", "run_digest", "figures_digest")
+_EXTRA = ("settings", "srfca", "versions", "run_digest", "figures_digest")
 """What ``run.json`` holds besides the metrics."""
 
 
@@ -46,12 +50,18 @@ def run_digest(experiment: Experiment, method: str, seed: int) -> str:
 
 
 def save(run: ScoredRun, experiment: Experiment, folder: Path) -> None:
-    """Write a result and its metrics; ``run.json`` comes last, so a folder that has it is whole."""
+    """Write a result, its clients and its metrics.
+
+    ``run.json`` comes last, so that a folder that has it is whole.
+    """
     run.result.save(folder)
+    labels = run.result.labels.tolist()
+    write_clients(folder, run.result.client_ids, labels, client_columns(run))
     metrics = run.metrics
     extra = (
         run_settings(experiment, run.method),
         __version__,
+        library_versions(),
         run_digest(experiment, run.method, run.result.seed),
         _digest(metrics),
     )
@@ -63,13 +73,28 @@ def read(folder: Path, digest: str) -> Metrics | None:
     """Return the metrics of the run with this digest, None if it is missing or damaged."""
     try:
         metrics: Metrics = json.loads((folder / RUN_FILE).read_bytes())
-        _, _, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
+        _, _, _, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
         intact = is_intact(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     if not intact or (saved_digest, metrics_digest) != (digest, _digest(metrics)):
         return None
     return metrics
+
+
+def extras(content: dict[str, Any]) -> tuple[Metrics, dict[str, Any]]:
+    """Return the metrics of ``run.json``, and what it holds besides."""
+    metrics = {name: value for name, value in content.items() if name not in _EXTRA}
+    return metrics, {name: content[name] for name in _EXTRA}
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that decide the numbers of a run."""
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "numba"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _code_digests(experiment: Experiment, method: str) -> list[str]:
