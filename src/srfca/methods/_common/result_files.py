@@ -18,6 +18,7 @@ from srfca._version import __version__
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.middleware.counting import Budget
+from srfca.federation.replies import ClientScores
 from srfca.federation.requests import Personal
 from srfca.files import replace_file, writable_folder
 from srfca.methods._common.input_statistics import InputStatistics
@@ -37,6 +38,8 @@ _STATISTICS: dict[str, type[LossLimits] | type[InputStatistics]] = {
     "input_statistics": InputStatistics,
 }
 """Statistics that a result may lack."""
+_SCORES = ("loss", "accuracy", "num_samples")
+"""The tensors of a stage's scores, which it may lack."""
 
 
 def write_result(result: Result, folder: Path) -> Path:
@@ -124,11 +127,14 @@ def _tensors(result: Result) -> dict[str, Tensor]:
     for number, stage in enumerate(result.history):
         if stage.distances is not None:
             tensors[f"distances/{number}"] = torch.as_tensor(stage.distances).contiguous()
+        for part in _SCORES:
+            if stage.scores is not None and (values := getattr(stage.scores, part)) is not None:
+                tensors[f"scores/{number}/{part}"] = values.detach().cpu().clone()
     return tensors
 
 
 def _stage_content(stage: Stage) -> dict[str, Any]:
-    """Return a stage, without its distances, ready for JSON."""
+    """Return a stage, without its tensors, ready for JSON."""
     return {
         "name": stage.name,
         "labels": stage.labels,
@@ -146,6 +152,7 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         Stage(
             **{**entry, "labels": tuple(entry["labels"]), "budget": Budget(**entry["budget"])},
             distances=None if (d := tensors.get(f"distances/{number}")) is None else d.numpy(),
+            scores=_scores(_parts(f"scores/{number}", tensors)),
         )
         for number, entry in enumerate(content["history"])
     )
@@ -162,6 +169,13 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         **{name: tensors.get(name) for name in _OPTIONAL},
         **{name: _statistics(name, tensors) for name in _STATISTICS},
     }
+
+
+def _scores(parts: Mapping[str, Tensor]) -> ClientScores | None:
+    """Return the scores of a stage, None if it has none."""
+    if not parts:
+        return None
+    return ClientScores(parts["loss"], parts.get("accuracy"), parts["num_samples"])
 
 
 def _statistics(name: str, tensors: Mapping[str, Tensor]) -> LossLimits | InputStatistics | None:

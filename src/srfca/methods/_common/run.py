@@ -189,15 +189,15 @@ class Run:
             personal: Coordinates that each client fills in with its own.
         """
         now = perf_counter()
-        loss = accuracy = None
+        loss = accuracy = every_score = None
         if "validation" in self.federation.splits:
-            scores = (
-                predictors
-                if isinstance(predictors, ClientScores)
-                else self._score(partition, predictors, clients, personal)
-            )
+            chosen = _clients_of(partition, len(predictors)) if clients is None else clients
+            scores = predictors
+            if not isinstance(scores, ClientScores):
+                scores, chosen = self._score(scores, chosen, personal)
             loss = float(scores.loss.nanmean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
+            every_score = scores.spread(chosen, len(partition))
         counting = self.federation
         budget, _, _ = self._recorded
         self.history.append(
@@ -210,6 +210,7 @@ class Run:
                 budget=counting.spent - budget,
                 notes={**(notes or {}), **self._network_notes()},
                 distances=distances,
+                scores=every_score,
             )
         )
         self._stage_start = perf_counter()
@@ -227,20 +228,19 @@ class Run:
         return notes
 
     def _score(
-        self,
-        partition: Partition,
-        predictors: Tensor | Mixture,
-        clients: Clients | None,
-        personal: Personal | None,
-    ) -> ClientScores:
-        if clients is None:
-            clustered = np.flatnonzero(partition.labels >= 0)
-            of_everyone = len(predictors) == len(partition)
-            clients = np.arange(len(partition)) if of_everyone else clustered
+        self, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
+    ) -> tuple[ClientScores, Clients]:
+        """Return scores on held-out data, and the clients that replied."""
         request = Scores(clients, predictors, "validation", personal)
         replies = self.uncounted.ask(request)
         self.federation.note_missing(request, replies)
-        return replies.values
+        return replies.values, replies.clients
+
+
+def _clients_of(partition: Partition, count: int) -> Clients:
+    """Return the clients of ``count`` predictors: all, or those in a cluster if they are fewer."""
+    of_everyone = count == len(partition)
+    return np.arange(len(partition)) if of_everyone else np.flatnonzero(partition.labels >= 0)
 
 
 def diverged(activity: str, name: str, num_others: int = 0) -> InputError:

@@ -10,6 +10,7 @@ import numpy as np
 
 from srfca.clustering.partition import Partition
 from srfca.federation.middleware.counting import Budget
+from srfca.federation.replies import ClientScores
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Stage:
         budget: What it cost the clients.
         notes: What it decided and why: the threshold, its candidates, joined clusters, ...
         distances: ``[m, m]`` between the clients' local models, NaN if unknown.
+        scores: ``[m]`` what ``loss`` and ``accuracy`` are the means of, NaN if unknown.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Stage:
     budget: Budget = field(default_factory=Budget)
     notes: Mapping[str, Any] = field(default_factory=dict)
     distances: np.ndarray | None = None
+    scores: ClientScores | None = field(default=None, compare=False)
 
     @property
     def partition(self) -> Partition:
