@@ -216,7 +216,7 @@ class Simulation:
 
     @property
     def num_columns(self) -> int:
-        """Numbers of a sample that ``DataMoments`` sums up: of inputs and targets that are floats."""
+        """Numbers of a sample that ``DataMoments`` sums up."""
         train = self._samples["train"]
         return columns_of(train.x[:1], train.y[:1]).shape[1]
 
@@ -406,9 +406,7 @@ class Simulation:
     @torch.no_grad()
     def _bootstrap_losses(self, request: BootstrapLosses) -> Tensor:
         self._check_width(request.models)
-        require(
-            request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}"
-        )
+        require(request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}")
         shape = (len(request.clients), len(request.models))
         zeros = torch.zeros(shape, dtype=torch.float64, device=self.device)
         optimism = zeros if request.optimism is None else request.optimism

@@ -203,7 +203,7 @@ def output_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
 
 
 def bootstrap_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
-    """Compare the losses of all models, with resampling: ``[e, k, 2 + k]``."""
+    """Compare the losses of all models, with resampling: ``[e, k, 3 + k]``."""
     values, models, optimism = task.values, task.rows["models"], None
     if "optimism" in values:
         optimism = torch.tensor(values["optimism"], dtype=torch.float64).view(-1, len(models))

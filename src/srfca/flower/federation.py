@@ -268,9 +268,7 @@ class FlowerFederation:
 
     def _bootstrap_losses(self, request: BootstrapLosses) -> Replies[Tensor]:
         self._require_splits(request.splits)
-        require(
-            request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}"
-        )
+        require(request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}")
         count = len(request.models)
         expected = (len(request.clients), count)
         require(
@@ -279,7 +277,7 @@ class FlowerFederation:
         )
         messages = bootstrap_messages(request, self._layout.length)
         replies = self._channel.exchange("bootstrap_losses", messages)
-        shape = (count, 2 + count)
+        shape = (count, 3 + count)
         compared = gather(request.clients, replies, "compared", shape, torch.float64)
         return Replies(request.clients, compared, replies.missing)
 

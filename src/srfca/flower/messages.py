@@ -174,7 +174,7 @@ def bootstrap_messages(request: BootstrapLosses, length: int) -> Messages:
         size, added = 1, {}
         if request.optimism is not None:
             size, added = len(positions), {"optimism": _flat(request.optimism[positions])}
-        expects = {"compared": ((size, count, 2 + count), torch.float64)}
+        expects = {"compared": ((size, count, 3 + count), torch.float64)}
         requests[client] = ClientRequest(expects, {**values, **added}, {"models": rows})
     return Messages(requests, table)
 

@@ -296,7 +296,9 @@ class ReferenceFederation:
                 dim=1,
             )
             n = losses.shape[1]
-            stream = streams(Key(request.seed, "bootstrap"), client_words([self.client_ids[client]]))
+            stream = streams(
+                Key(request.seed, "bootstrap"), client_words([self.client_ids[client]])
+            )
             draws = integers(stream, request.replicates * n, torch.tensor([n]))[0]
             wins = [0] * count
             for drawn in draws.split(n):
@@ -304,7 +306,8 @@ class ReferenceFederation:
                 wins[means.index(min(means))] += 1
             share = torch.tensor(wins).double() / request.replicates
             covariance = torch.cov(losses) if n > 1 else torch.zeros(count, count)
-            columns = [losses.mean(1), share, *covariance.reshape(count, count).double()]
+            samples = torch.full((count,), float(n), dtype=torch.float64)
+            columns = [losses.mean(1), share, samples, *covariance.reshape(count, count).double()]
             rows.append(torch.stack(columns, dim=1))
         return torch.stack(rows)
 
