@@ -29,12 +29,16 @@ class DecisionNotes:
     """What a run decided on held-out data.
 
     Args:
+        chosen: Name of the answer.
+        variant: How its models were changed after training, if they were: fine-tuning.
         sentence: What was considered, what won, by how much.
         warning: Which answer may do as well, None if none does.
         standard_errors: How far the best other answer is behind, None if there is none.
         considered: Name, variant, accuracy and loss of each answer that was considered.
     """
 
+    chosen: str
+    variant: str
     sentence: str
     warning: str | None
     standard_errors: float | None
@@ -91,7 +95,7 @@ class Analysis:
         """What was found: clusters, one cluster of all, every client alone, or no clustering."""
         if not self.clustered:
             return "none"
-        count = len(shared_clusters(self.partition))
+        count = len(shared_clusters(self.labels))
         return "clusters" if count > 1 else "together" if count else "alone"
 
     def __repr__(self) -> str:

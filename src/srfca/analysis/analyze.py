@@ -71,7 +71,7 @@ def analyze(
         reference=reference if reference is not None else history_reference(result),
         decision=_decision(result),
     )
-    clusters = shared_clusters(result.partition)
+    clusters = shared_clusters(analysis.labels)
     if not result.clustered or not len(clusters):
         return analysis
     evidence = _evidence(result, federation, replicates)
@@ -102,7 +102,7 @@ def _evidence(result: Result, federation: Federation, replicates: int) -> Eviden
     """Ask clients to compare the clusters' models; None without held-out data."""
     if "validation" not in federation.splits:
         return None
-    return collect_evidence(federation, result.models, result.partition, replicates, result.seed)
+    return collect_evidence(federation, result.models, result.labels, replicates, result.seed)
 
 
 def _structure(result: Result, evidence: Evidence | None) -> Structure | None:
@@ -111,15 +111,15 @@ def _structure(result: Result, evidence: Evidence | None) -> Structure | None:
     matrices = (stage.distances for stage in reversed(result.history))
     distances = next((matrix for matrix in matrices if matrix is not None), None)
     if distances is not None:
-        return from_distances(np.asarray(distances), labels, shared_clusters(result.partition))
+        return from_distances(np.asarray(distances), labels, shared_clusters(labels))
     return None if evidence is None else from_losses(evidence, labels)
 
 
 def _differences(result: Result, federation: Federation, names: Names) -> Differences:
-    clusters = shared_clusters(result.partition)
+    labels = np.asarray(result.labels, dtype=np.int64)
+    clusters = shared_clusters(labels)
     models = result.models[torch.as_tensor(clusters, device=result.models.device)]
     layers = layer_differences(models, federation.initial_model(result.seed), federation.layers)
-    labels = np.asarray(result.labels, dtype=np.int64)
     described = describe_data(federation, labels, clusters, names)
     return Differences(described, layers, names.input_shape)
 
@@ -130,6 +130,8 @@ def _decision(result: Result) -> DecisionNotes | None:
     if notes is None or "considered" not in notes:
         return None
     return DecisionNotes(
+        str(notes["chosen"]),
+        str(notes["variant"]),
         str(notes["decision"]),
         notes.get("warning"),
         notes.get("standard_errors"),

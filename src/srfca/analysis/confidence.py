@@ -19,10 +19,12 @@ from srfca.analysis.stability import jaccard_stability
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-TEMPERATURE = 1.8
+TEMPERATURE = 1.4
 """What statistics are divided by (``benchmarks/calibration.py`` fits it)."""
 DOUBTFUL = 0.8
 """A client of less confidence is called doubtful."""
+_MOST = 1e6
+"""The largest statistic."""
 _PRIOR_FREEDOM = 3.0
 """Weight of the pooled variance in that of a client, in degrees of freedom."""
 _POOLED_FREEDOM = 10.0
@@ -114,8 +116,8 @@ def t_statistics(evidence: Evidence) -> Array:
         evidence.best >= 0, evidence.losses[np.arange(len(variances)), evidence.best], np.nan
     ).reshape(-1, 1)
     errors = np.sqrt(variances / np.maximum(evidence.samples, 1)[:, None])
-    tiny = np.finfo(np.float64).tiny
-    return np.where(excess > 0, excess / np.maximum(errors, tiny), excess)
+    least = np.maximum(excess / _MOST, np.finfo(np.float64).tiny)
+    return np.asarray(excess / np.maximum(errors, least))
 
 
 def memberships(statistics: Array, temperature: float = TEMPERATURE) -> Array:
@@ -133,7 +135,7 @@ def memberships(statistics: Array, temperature: float = TEMPERATURE) -> Array:
     """
     from scipy.special import log_ndtr
 
-    scaled = np.minimum(statistics / temperature, 1e6)
+    scaled = statistics / temperature
     log_odds = log_ndtr(-scaled) - log_ndtr(scaled)
     odds = np.exp(log_odds)
     return np.asarray(odds / odds.sum(1, keepdims=True))

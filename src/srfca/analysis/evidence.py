@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.clustering.partition import Partition
 from srfca.federation.bootstrap import ComparedLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients
@@ -56,9 +55,13 @@ class Evidence:
         return np.where(answered, safe.argmin(1), -1)
 
 
-def shared_clusters(partition: Partition) -> Labels:
-    """Return the labels of the clusters of at least two clients."""
-    return np.flatnonzero(partition.sizes > 1)
+def shared_clusters(labels: Labels) -> Labels:
+    """Return the labels of the clusters of at least two clients.
+
+    >>> shared_clusters(np.array([0, 0, -1, 1, 2, 2])).tolist()
+    [0, 2]
+    """
+    return np.flatnonzero(np.bincount(labels[labels >= 0]) > 1)
 
 
 def positions_of(labels: Labels, clusters: Labels) -> Labels:
@@ -75,7 +78,7 @@ def positions_of(labels: Labels, clusters: Labels) -> Labels:
 def collect_evidence(
     federation: Federation,
     models: Tensor,
-    partition: Partition,
+    labels: Labels,
     replicates: int,
     seed: int,
 ) -> Evidence:
@@ -84,14 +87,14 @@ def collect_evidence(
     Args:
         federation: The clients; they hold validation data.
         models: ``[k, P]`` the models of all clusters.
-        partition: The clusters.
+        labels: ``[m]`` the clients' clusters.
         replicates: How many resamples each client draws.
         seed: Decides the draws.
     """
-    clusters = shared_clusters(partition)
+    clusters = shared_clusters(labels)
     rows = models[torch.as_tensor(clusters, device=models.device)]
-    m, q = len(partition), len(clusters)
-    placed = positions_of(partition.labels, clusters)
+    m, q = len(labels), len(clusters)
+    placed = positions_of(labels, clusters)
     optimism = _optimism(federation, rows, placed)
     losses, shares, variances = np.full((3, m, q), np.nan)
     samples = np.zeros(m)
@@ -104,7 +107,7 @@ def collect_evidence(
         clients = replies.clients
         losses[clients] = compared.mean.numpy()
         shares[clients] = compared.share.numpy()
-        variances[clients] = _paired_variances(compared)
+        variances[clients] = paired_variances(compared)
         samples[clients] = compared.num_samples.numpy()
     return Evidence(clusters, losses, shares, variances, samples)
 
@@ -148,7 +151,7 @@ def _of_own(optimism: Array, placed: Labels) -> Array:
     return added
 
 
-def _paired_variances(compared: ComparedLosses) -> Array:
+def paired_variances(compared: ComparedLosses) -> Array:
     """Return the variance of the difference between each model's loss and the best one's."""
     covariance, mean = compared.covariance.numpy(), compared.mean.numpy()
     rows, best = np.arange(len(mean)), mean.argmin(1)

@@ -46,11 +46,11 @@ class Gain:
         """Return the gain with its sign, in points of accuracy or in percent of the loss.
 
         >>> Gain(0.0321, 0.01, None, 10, 2).text(), Gain(0.1, 0.01, 0.25, 10, 2).text()
-        ('+3.2', '-25 %')
+        ('+3.2', '-25%')
         """
         if self.relative is None:
             return f"{100 * self.mean:+.1f}"
-        return f"{-100 * self.relative:+.0f} %"
+        return f"{-100 * self.relative:+.0f}%"
 
 
 def client_gains(answer: ClientScores, other: ClientScores) -> Array:

@@ -23,3 +23,14 @@ def count_of(count: int, word: str) -> str:
     ('1 client', '3 clients')
     """
     return f"{count} {word}{'s' * (count != 1)}"
+
+
+def percent(probability: float) -> str:
+    """Return a probability in percent; nothing is certain.
+
+    >>> percent(0.973), percent(0.999), percent(0.001)
+    ('97%', '>99%', '<1%')
+    """
+    if probability > 0.995:
+        return ">99%"
+    return "<1%" if probability < 0.005 else f"{probability:.0%}"

@@ -75,7 +75,7 @@ def _amount(gain: Gain) -> str:
     if gain.relative is None:
         size, word = f"{abs(100 * gain.mean):.1f} points", "higher" if gain.mean > 0 else "lower"
     else:
-        size, word = f"{abs(100 * gain.relative):.1f} %", "lower" if gain.mean > 0 else "higher"
+        size, word = f"{abs(100 * gain.relative):.1f}%", "lower" if gain.mean > 0 else "higher"
     noise = "" if gain.is_clear else " (within noise)"
     return f"{size} {word}{noise}"
 
@@ -125,9 +125,10 @@ def _together(analysis: Analysis) -> str:
     best = one if one is not None else next(iter(clusters), None)
     if alone is not None and best is not None:
         compared.append(f"training alone is {_verdict_on(alone, best)}")
-    text = "No groups found: one model serves all clients"
-    if len(analysis.partition.alone) or len(analysis.partition.unclustered):
-        text = "No groups found: one model serves most clients"
+    variant = analysis.decision.variant if analysis.decision is not None else ""
+    model = f"one model, {variant} at each client," if variant else "one model"
+    others = len(analysis.partition.alone) or len(analysis.partition.unclustered)
+    text = f"No groups found: {model} serves {'most' if others else 'all'} clients"
     return f"{text}; {'; '.join(compared)}." if compared else f"{text}."
 
 
@@ -178,7 +179,7 @@ def _difference(score: float, other: float) -> str:
     """Return a difference of scores: accuracies, or negative losses."""
     if other >= 0 and score >= 0:
         return f"{100 * (score - other):.1f} points"
-    return f"{100 * (score - other) / max(abs(other), np.finfo(float).tiny):.1f} % of the loss"
+    return f"{100 * (score - other) / max(abs(other), np.finfo(float).tiny):.1f}% of the loss"
 
 
 def _verdict_on(score: float, other: float) -> str:
@@ -187,5 +188,5 @@ def _verdict_on(score: float, other: float) -> str:
     change = (score - other) / max(abs(other), np.finfo(float).tiny) if relative else score - other
     if abs(change) < 0.005:
         return "as good"
-    size = f"{abs(100 * change):.1f} {'%' if relative else 'points'}"
+    size = f"{abs(100 * change):.1f}{'%' if relative else ' points'}"
     return f"{size} {'better' if change > 0 else 'worse'}"

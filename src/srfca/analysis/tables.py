@@ -62,9 +62,8 @@ def placements(analysis: Analysis) -> list[str]:
     """Return ``cluster``, ``alone`` or ``unclustered`` for each client; ``-`` without clusters."""
     if not analysis.clustered:
         return ["-"] * len(analysis.client_ids)
-    placed = np.full(len(analysis.client_ids), "cluster", dtype=object)
-    placed[analysis.partition.alone] = "alone"
-    placed[analysis.partition.unclustered] = "unclustered"
+    shared = np.isin(analysis.labels, shared_clusters(analysis.labels))
+    placed = np.where(shared, "cluster", np.where(analysis.labels < 0, "unclustered", "alone"))
     return [str(value) for value in placed]
 
 
@@ -83,11 +82,11 @@ def groups(analysis: Analysis) -> list[tuple[int | str, NDArray[np.int64]]]:
     """Return clusters with their clients; clients that are alone are one group."""
     if not analysis.clustered:
         return [("everyone", np.arange(len(analysis.client_ids)))]
-    partition = analysis.partition
+    labels, placed = analysis.labels, np.array(placements(analysis))
     named: list[tuple[int | str, NDArray[np.int64]]] = [
-        (cluster, partition.members(cluster)) for cluster in shared_clusters(partition).tolist()
+        (cluster, np.flatnonzero(labels == cluster)) for cluster in shared_clusters(labels).tolist()
     ]
-    rest = (("alone", partition.alone), ("unclustered", partition.unclustered))
+    rest = [(name, np.flatnonzero(placed == name)) for name in ("alone", "unclustered")]
     return named + [(name, clients) for name, clients in rest if len(clients)]
 
 

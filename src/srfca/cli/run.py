@@ -20,6 +20,7 @@ from srfca.cli.options import (
 from srfca.errors import require
 
 if TYPE_CHECKING:
+    from srfca.analysis import Analysis
     from srfca.experiments.runner import ScoredRun
 
 
@@ -36,6 +37,19 @@ def run(
     ] = "sr-fca",
     seed: Seed = 0,
     fine_tune: FineTune = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference",
+            help="Also train one model for all, and every client alone, to compare with.",
+        ),
+    ] = False,
+    no_differences: Annotated[
+        bool,
+        typer.Option(
+            "--no-differences", help="Do not sum up clients' data to say how clusters differ."
+        ),
+    ] = False,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
     journal: Annotated[
@@ -49,18 +63,20 @@ def run(
     from srfca.cli import saved_command
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
+    from srfca.experiments.answer import analyze_run, save_answer
     from srfca.files import writable_folder
 
     with interruptible():
         experiment = options.load([method], fine_tune)
-        runner.make_method(experiment, method)
+        local = runner.make_method(experiment, method).local
         require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
         journal_folder = previous = None
         if out is not None and journal:
             arguments = {
-                "method": method, "seed": seed, "fine_tune": fine_tune, "as_json": as_json,
+                "method": method, "seed": seed, "fine_tune": fine_tune, "reference": reference,
+                "no_differences": no_differences, "as_json": as_json,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / "journal"
@@ -72,12 +88,18 @@ def run(
         finished = runner.run_method(experiment, method, federation, seed, bars, journal_folder)
         if previous is not None:
             finished = replace(finished, seconds=previous["seconds"])
+        analysis = analyze_run(
+            finished, reference=local if reference else None, differences=not no_differences,
+            monitor=bars,
+        )  # fmt: skip
+        path = None
         if out is not None:
+            path = save_answer(analysis, out)
             saved.save(finished, experiment, out)
     if as_json:
         typer.echo(json.dumps(finished.metrics))
     else:
-        show_run(finished)
+        show_run(finished, analysis, path)
 
 
 def resume(
@@ -89,11 +111,19 @@ def resume(
     run(**saved_command.read(folder), out=folder, journal=True)
 
 
-def show_run(run: ScoredRun) -> None:
-    """Print the stages of a run, its clusters, scores and costs."""
+def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> None:
+    """Print the stages of a run, its scores and costs, and the answer.
+
+    Args:
+        run: The run.
+        analysis: Its answer.
+        path: Where the clients' clusters are saved, if they are.
+    """
     from srfca.cli import tables
+    from srfca.cli.answer import show_answer
     from srfca.cli.console import show
     from srfca.report import summary
+    from srfca.report.answer import hints
 
     metrics, result = run.metrics, run.result
     show(f"{run.experiment}, {metrics['name']}, seed {result.seed}", style="bold")
@@ -106,8 +136,9 @@ def show_run(run: ScoredRun) -> None:
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
     if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
-    if result.clustered:
-        show(tables.clusters_sentence(metrics))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
+    show_answer(analysis, path, truth=tables.truth_sentence(metrics))
+    for hint in hints(analysis):
+        show(hint)

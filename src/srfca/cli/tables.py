@@ -92,7 +92,8 @@ def summary_table(summary: Summary) -> Table:
     """Return a table of methods or federations, the best cells in bold."""
     line_break = "\n" if sys.stdout.isatty() else " "
     columns = [column.replace("\n", line_break) for column in summary.columns]
-    table = _table(summary.head, *columns, numbers=columns)
+    numbers = [column for column in columns if column not in summary.texts]
+    table = _table(summary.head, *columns, numbers=numbers)
     for name, cells, best in zip(summary.names, summary.cells, summary.best, strict=True):
         table.add_row(
             name, *(Text(c, style="bold" if b else "") for c, b in zip(cells, best, strict=True))
@@ -163,12 +164,18 @@ def clusters_sentence(metrics: Metrics) -> str:
     text += ", without being given their number"
     if metrics["k"] is not None:
         text = text.replace("without being given their number", f"given K={metrics['k']}")
+    return f"{text}. {truth_sentence(metrics)}".rstrip()
+
+
+def truth_sentence(metrics: Metrics) -> str:
+    """Return a sentence about the true clusters, empty if they are unknown."""
     if metrics["misclustering"] is None:
-        return text + "."
+        return ""
     if metrics["misclustering"] == 0:
-        return text + ": exactly the true clusters."
-    truth, misplaced = metrics["true_clusters"], metrics["misclustering"]
-    return text + f": {truth} would be right, and {misplaced:.1%} of the clients are misplaced."
+        return "The clusters are exactly the true ones."
+    count, misplaced = metrics["true_clusters"], metrics["misclustering"]
+    groups = f"There {'is one true cluster' if count == 1 else f'are {count} true clusters'}"
+    return f"{groups}, and {misplaced:.1%} of the clients are misplaced."
 
 
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
