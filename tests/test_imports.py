@@ -19,6 +19,7 @@ LAYERS = [
     {"data", "federation"},
     {"distances", "engine"},
     {"methods"},
+    {"analysis"},
     {"report"},
     {"experiments", "testing"},
     {"flower"},

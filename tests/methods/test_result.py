@@ -53,6 +53,10 @@ def test_a_loaded_result_is_the_same(result: Result, tmp_path: Path) -> None:
         )  # fmt: skip
         assert stage.budget == original.budget
     assert np.array_equal(loaded.history[0].distances, result.history[0].distances)  # type: ignore[arg-type]
+    kept, scores = loaded.history[0].scores, result.history[0].scores
+    assert kept is not None
+    assert scores is not None
+    assert torch.equal(kept.loss, scores.loss)
     assert loaded.summary() == result.summary()
 
 

@@ -142,7 +142,7 @@ def _stage(
                 "validation",
                 means,
                 tuple(1 - mean / 2 for mean in means) if accuracy else None,
-            )  # fmt: skip
+            )
         )
     return Stage(
         name=name,

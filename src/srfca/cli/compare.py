@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +29,10 @@ from srfca.cli.report import check_report, kept_runs, write_report
 from srfca.errors import require
 
 if TYPE_CHECKING:
+    from srfca.analysis import Analysis
+    from srfca.experiments.compare import Comparison
+    from srfca.experiments.executor import RunExecutor
+    from srfca.report.summary import Metrics
     from srfca.report.tables import Report
 
 
@@ -91,8 +98,11 @@ def compare(
         jobs = jobs or default_jobs(options.device, len(specs))
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
-        executor = RunExecutor(experiment, options.device, options.data_dir, folder, monitor)
+        executor = RunExecutor(
+            experiment, options.device, options.data_dir, folder, monitor, analyzes=True
+        )
         comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
+        answers = _answers(executor, comparison)
         if report is not None and comparison.metrics:
             write_report(report, [executor.folder_of(spec) for spec in specs])
     failures = tables.failure_lines(comparison.failures)
@@ -105,7 +115,7 @@ def compare(
         for path in table or []:
             files.write(summary, path)
         if not as_json:
-            show_report(summary, comparison.reused, len(specs))
+            show_report(summary, comparison.reused, len(specs), answers)
             if report is not None:
                 show(f"Report: {report}")
     if failures:
@@ -115,23 +125,62 @@ def compare(
         raise typer.Exit(2)
 
 
-def show_report(report: Report, reused: int, total: int) -> None:
-    """Print the tables of a comparison, its notes, and the clusters that were found."""
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a run, and the file with its clusters, if it is saved."""
+
+    metrics: Metrics
+    analysis: Analysis
+    path: Path | None
+
+
+def _answers(executor: RunExecutor, comparison: Comparison) -> list[Answer]:
+    """Compare the answers of all runs with Global and Local, if these ran, and save them again."""
+    from srfca.experiments.answer import CLUSTERS_FILE, compared, save_answer
+
+    answers = []
+    for outcome in comparison.outcomes:
+        if outcome.metrics is None or outcome.analysis is None:
+            continue
+        analysis = compared(outcome.analysis, outcome.metrics, comparison.metrics)
+        folder = executor.folder_of(outcome.spec)
+        if folder is not None and analysis is not outcome.analysis:
+            save_answer(analysis, folder)
+        path = None if folder is None else folder / CLUSTERS_FILE
+        answers.append(Answer(outcome.metrics, analysis, path))
+    return answers
+
+
+def show_report(report: Report, reused: int, total: int, answers: Sequence[Answer] = ()) -> None:
+    """Print the tables of a comparison, its notes, and the clusters that were found.
+
+    Args:
+        report: The comparison.
+        reused: How many runs were read from disk.
+        total: How many runs there are.
+        answers: Of the runs; that of the first method that needs no number of clusters is shown.
+    """
     from srfca.cli import tables
+    from srfca.cli.answer import show_answer
     from srfca.cli.console import show
-    from srfca.report.words import clusters_sentence
+    from srfca.report.words import clusters_sentence, truth_sentence
 
     for table in report.tables:
         show(table.title, style="bold")
         show(tables.summary_table(table))
     for note in report.notes:
         show(note)
+    first = next((answer for answer in answers if answer.metrics["k"] is None), None)
     if len({run["seed"] for run in report.runs}) == 1:
         for run in report.runs:
-            if run["num_clusters"] is not None and run["k"] is None:
+            shown = first is not None and run is first.metrics
+            if run["num_clusters"] is not None and run["k"] is None and not shown:
                 show(clusters_sentence(run))
     if reused:
         show(f"{reused} of {total} runs were read from --out.")
+    if first is not None:
+        title = f"Clusters of {first.metrics['name']}, seed {first.metrics['seed']}"
+        show_answer(first.analysis, first.path, title, truth_sentence(first.metrics))
 
 
 def _numbers(k: str | None) -> tuple[int, ...] | None:

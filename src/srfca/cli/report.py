@@ -30,12 +30,12 @@ def check_report(path: Path | None) -> None:
         check_path(path)
 
 
-def write_report(path: Path, folders: Sequence[Path]) -> None:
+def write_report(path: Path, folders: Sequence[Path | None]) -> None:
     """Write a report of the runs in these folders, without those that failed."""
     from srfca.experiments.views import read_view
     from srfca.report.page import report as pages
 
-    done = [folder for folder in folders if (folder / "run.json").exists()]
+    done = [folder for folder in folders if folder and (folder / "run.json").exists()]
     pages.write_report([read_view(folder) for folder in done], path)
 
 

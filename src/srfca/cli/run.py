@@ -23,6 +23,7 @@ from srfca.cli.report import check_report
 from srfca.errors import require
 
 if TYPE_CHECKING:
+    from srfca.analysis import Analysis
     from srfca.experiments.runner import ScoredRun
 
 
@@ -40,6 +41,19 @@ def run(
     seed: Seed = 0,
     fine_tune: FineTune = None,
     curves: Curves = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference",
+            help="Also train one model for all, and every client alone, to compare with.",
+        ),
+    ] = False,
+    no_differences: Annotated[
+        bool,
+        typer.Option(
+            "--no-differences", help="Do not sum up clients' data to say how clusters differ."
+        ),
+    ] = False,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
     journal: Annotated[
@@ -55,12 +69,13 @@ def run(
     from srfca.cli.console import show
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
+    from srfca.experiments.answer import analyze_run, save_answer
     from srfca.experiments.views import view_of
     from srfca.files import writable_folder
 
     with interruptible():
         experiment = options.load([method], fine_tune, curves)
-        runner.make_method(experiment, method)
+        local = runner.make_method(experiment, method).local
         check_report(report)
         require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
         if out is not None:
@@ -69,7 +84,7 @@ def run(
         if out is not None and journal:
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
-                "as_json": as_json,
+                "reference": reference, "no_differences": no_differences, "as_json": as_json,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / "journal"
@@ -81,16 +96,22 @@ def run(
         finished = runner.run_method(experiment, method, federation, seed, bars, journal_folder)
         if previous is not None:
             finished = replace(finished, seconds=previous["seconds"])
+        analysis = analyze_run(
+            finished, reference=local if reference else None, differences=not no_differences,
+            monitor=bars,
+        )  # fmt: skip
+        path = None
         if out is not None:
+            path = save_answer(analysis, out)
             saved.save(finished, experiment, out)
         if report is not None:
             from srfca.report.page.report import write_report
 
-            write_report([view_of(finished, experiment)], report)
+            write_report([view_of(finished, experiment, analysis)], report)
     if as_json:
         typer.echo(json.dumps(finished.metrics))
     else:
-        show_run(finished)
+        show_run(finished, analysis, path)
         if report is not None:
             show(f"Report: {report}")
 
@@ -104,12 +125,20 @@ def resume(
     run(**saved_command.read(folder), out=folder, journal=True)
 
 
-def show_run(run: ScoredRun) -> None:
-    """Print the stages of a run, its clusters, scores and costs."""
+def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> None:
+    """Print the stages of a run, its scores and costs, and the answer.
+
+    Args:
+        run: The run.
+        analysis: Its answer.
+        path: Where the clients' clusters are saved, if they are.
+    """
     from srfca.cli import tables
+    from srfca.cli.answer import show_answer
     from srfca.cli.console import show
     from srfca.report import summary
-    from srfca.report.words import clusters_sentence
+    from srfca.report.answer import hints
+    from srfca.report.words import truth_sentence
 
     metrics, result = run.metrics, run.result
     show(f"{run.experiment}, {metrics['name']}, seed {result.seed}", style="bold")
@@ -122,8 +151,9 @@ def show_run(run: ScoredRun) -> None:
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
     if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
-    if result.clustered:
-        show(clusters_sentence(metrics))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
+    show_answer(analysis, path, truth=truth_sentence(metrics))
+    for hint in hints(analysis):
+        show(hint)

@@ -90,7 +90,8 @@ def summary_table(summary: Summary) -> Table:
     """Return a table of methods or federations, the best cells in bold."""
     line_break = "\n" if sys.stdout.isatty() else " "
     columns = [column.replace("\n", line_break) for column in summary.columns]
-    table = _table(summary.head, *columns, numbers=columns)
+    numbers = [column for column in columns if column not in summary.texts]
+    table = _table(summary.head, *columns, numbers=numbers)
     for name, cells, best in zip(summary.names, summary.cells, summary.best, strict=True):
         table.add_row(
             name, *(Text(c, style="bold" if b else "") for c, b in zip(cells, best, strict=True))

@@ -14,10 +14,10 @@ from srfca.errors import require
 
 Indices = NDArray[np.int64]
 """Positions of clients or vertices."""
-_LISTED_SIZES = 12
-"""Most clusters whose sizes are listed."""
 Labels = NDArray[np.int64]
 """The cluster of each client, -1 for none: ``[m]``."""
+_LISTED = 12
+"""Clusters whose sizes are listed one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +97,10 @@ class Partition:
         parts = []
         if sizes:
             listed = ", ".join(str(size) for size in sizes)
-            if len(sizes) > _LISTED_SIZES:
-                low, high = min(sizes), max(sizes)
-                listed = str(low) if low == high else f"{low} to {high}"
+            if len(sizes) > _LISTED and min(sizes) < max(sizes):
+                listed = f"{min(sizes)} to {max(sizes)}"
+            elif len(sizes) > _LISTED:
+                listed = str(sizes[0])
             parts.append(f"{len(sizes)} cluster{'s' * (len(sizes) != 1)} of {listed} clients")
         for count, text in ((len(self.alone), "alone"), (len(self.unclustered), "unclustered")):
             if count:

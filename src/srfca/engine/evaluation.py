@@ -184,7 +184,7 @@ class Evaluation:
         draws: Tensor,
         replicates: int,
     ) -> Tensor:
-        """Return what clients report of every model's losses and of resamples: ``[c, k, 2 + k]``.
+        """Return what clients report of every model's losses and of resamples: ``[c, k, 3 + k]``.
 
         Args:
             models: ``[k, P]``
@@ -204,7 +204,7 @@ class Evaluation:
             compare_losses(part, stream, replicates).pack()
             for part, stream in zip(by_client, draws, strict=True)
         ]
-        empty = losses.new_empty(0, len(models), 2 + len(models))
+        empty = losses.new_empty(0, len(models), 3 + len(models))
         return torch.cat([empty, *reports])
 
     def shares(

@@ -216,7 +216,7 @@ class Simulation:
 
     @property
     def num_columns(self) -> int:
-        """Numbers of a sample that ``DataMoments`` sums up: of inputs and targets that are floats."""
+        """Numbers of a sample that ``DataMoments`` sums up."""
         train = self._samples["train"]
         return columns_of(train.x[:1], train.y[:1]).shape[1]
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from srfca.analysis import Analysis
 from srfca.engine import Simulation
-from srfca.errors import InputError, describe, require
+from srfca.errors import InputError, describe
 from srfca.experiments import runner, saved
+from srfca.experiments.answer import analyze_run, save_answer
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
+from srfca.files import writable_folder
 from srfca.methods import Monitor, Monitors
 from srfca.progress import Callback
 
@@ -50,12 +53,14 @@ class RunOutcome:
         metrics: Its metrics, if it succeeded.
         error: The error message, if it failed.
         reused: Whether it was read from disk.
+        analysis: The answer of a run that finds clusters, if it was analyzed.
     """
 
     spec: RunSpec
     metrics: Metrics | None = None
     error: str | None = None
     reused: bool = False
+    analysis: Analysis | None = None
 
 
 OnFinish = Callable[[RunOutcome], None]
@@ -90,6 +95,7 @@ class RunExecutor:
         folder: The data folder.
         out: A folder to save runs in.
         monitor: Follows the stages of each run.
+        analyzes: Whether runs that find clusters are analyzed.
     """
 
     experiment: Experiment
@@ -97,6 +103,7 @@ class RunExecutor:
     folder: str | Path | None = None
     out: Path | None = None
     monitor: Monitor | None = None
+    analyzes: bool = False
     _federations: dict[int, Simulation] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
@@ -106,24 +113,40 @@ class RunExecutor:
             monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))
             federation = self._federation(spec.seed, monitor)
             run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
-            if self.out is not None:
-                saved.save(run, experiment, self.out / self._folder_name(spec))
+            analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
+            if (out := self.folder_of(spec)) is not None:
+                if analysis is not None:
+                    save_answer(analysis, writable_folder(out))
+                saved.save(run, experiment, out)
         except InputError as error:
             return RunOutcome(spec, error=str(error))
         except Exception as error:  # for example of a user's model or loss
             return RunOutcome(spec, error=describe(error))
-        return RunOutcome(spec, run.metrics)
+        return RunOutcome(spec, run.metrics, analysis=analysis)
 
     def read_saved(self, spec: RunSpec) -> RunOutcome | None:
         """Return a run that is saved already, None if it is not, or is damaged."""
-        if self.out is None:
+        if (out := self.folder_of(spec)) is None:
             return None
-        metrics = saved.read(self.out / self._folder_name(spec), self._digest(spec))
-        return None if metrics is None else RunOutcome(spec, metrics, reused=True)
+        metrics = saved.read(out, self._digest(spec))
+        if metrics is None:
+            return None
+        return RunOutcome(spec, metrics, reused=True, analysis=self._read_analysis(out))
+
+    def _read_analysis(self, out: Path) -> Analysis | None:
+        """Return a saved analysis, None if runs are not analyzed, or this one was not."""
+        if not self.analyzes:
+            return None
+        try:
+            return Analysis.load(out)
+        except InputError:
+            return None
 
     def for_worker(self) -> RunExecutor:
         """Return a copy for another process, without monitor."""
-        return RunExecutor(self.experiment, self.device, self.folder, self.out)
+        return RunExecutor(
+            self.experiment, self.device, self.folder, self.out, analyzes=self.analyzes
+        )
 
     def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
         """Return the clients of a seed; those of the latest seed are kept."""
@@ -137,19 +160,13 @@ class RunExecutor:
     def _digest(self, spec: RunSpec) -> str:
         return saved.run_digest(self.experiment.set(spec.settings), spec.method, spec.seed)
 
-    def folder_of(self, spec: RunSpec) -> Path:
-        """Return the folder in which a run is saved.
-
-        Raises:
-            InputError: If runs are not saved.
-        """
-        require(self.out is not None, "runs are saved only with out")
-        return Path(self.out or ".") / self._folder_name(spec)
-
-    def _folder_name(self, spec: RunSpec) -> str:
+    def folder_of(self, spec: RunSpec) -> Path | None:
+        """Return the folder that a run is saved in, None if runs are not saved."""
+        if self.out is None:
+            return None
         method = spec.method.replace(":", ".")  # not allowed in file names everywhere
         k = "" if spec.k is None else f"-k{spec.k}"
-        return f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
+        return self.out / f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
 
 
 class TitledMonitor(Monitors):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
-from srfca.experiments.clients_file import client_columns, write_clients
 from srfca.experiments.experiment import SHARED_SECTIONS, Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.experiments.runner import ScoredRun
@@ -24,7 +23,10 @@ from srfca.files import replace_file
 from srfca.methods._common.result_files import is_intact
 
 RUN_FILE = "run.json"
-_EXTRA = ("settings", "srfca", "versions", "run_digest", "figures_digest")
+_EXTRA = (
+    "settings", "srfca", "versions", "client_samples", "true_labels", "run_digest",
+    "figures_digest",
+)  # fmt: skip
 """What ``run.json`` holds besides the metrics."""
 
 
@@ -50,18 +52,14 @@ def run_digest(experiment: Experiment, method: str, seed: int) -> str:
 
 
 def save(run: ScoredRun, experiment: Experiment, folder: Path) -> None:
-    """Write a result, its clients and its metrics.
-
-    ``run.json`` comes last, so that a folder that has it is whole.
-    """
+    """Write a result and its metrics; ``run.json`` comes last, so a folder that has it is whole."""
     run.result.save(folder)
-    labels = run.result.labels.tolist()
-    write_clients(folder, run.result.client_ids, labels, client_columns(run))
     metrics = run.metrics
     extra = (
         run_settings(experiment, run.method),
         __version__,
         library_versions(),
+        *client_facts(run),
         run_digest(experiment, run.method, run.result.seed),
         _digest(metrics),
     )
@@ -73,7 +71,7 @@ def read(folder: Path, digest: str) -> Metrics | None:
     """Return the metrics of the run with this digest, None if it is missing or damaged."""
     try:
         metrics: Metrics = json.loads((folder / RUN_FILE).read_bytes())
-        _, _, _, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
+        *_, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
         intact = is_intact(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
@@ -86,6 +84,12 @@ def extras(content: dict[str, Any]) -> tuple[Metrics, dict[str, Any]]:
     """Return the metrics of ``run.json``, and what it holds besides."""
     metrics = {name: value for name, value in content.items() if name not in _EXTRA}
     return metrics, {name: content[name] for name in _EXTRA}
+
+
+def client_facts(run: ScoredRun) -> tuple[list[int], list[int] | None]:
+    """Return the training samples of each client, and its true cluster if that is known."""
+    truth = run.federation.data.truth
+    return run.federation.sizes.tolist(), None if truth is None else truth.labels.tolist()
 
 
 def library_versions() -> dict[str, str]:

@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from srfca._version import __version__
+from srfca.analysis import Analysis
+from srfca.analysis.files import ANALYSIS_FILE
 from srfca.errors import InputError, require
 from srfca.experiments import saved
-from srfca.experiments.clients_file import client_columns, read_clients
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.experiments.runner import ScoredRun
@@ -18,10 +22,11 @@ from srfca.methods import Result
 from srfca.report.view import RunView
 
 
-def view_of(run: ScoredRun, experiment: Experiment) -> RunView:
+def view_of(run: ScoredRun, experiment: Experiment, analysis: Analysis | None) -> RunView:
     """Return the view of a run that has just ended."""
+    samples, truth = saved.client_facts(run)
     return _with_metrics(
-        replace(RunView.of(run.result), clients=client_columns(run)),
+        RunView.of(run.result, analysis, np.asarray(samples), _labels(truth)),
         run.metrics,
         saved.run_settings(experiment, run.method),
         {"srfca": __version__, **saved.library_versions()},
@@ -35,13 +40,16 @@ def read_view(folder: Path) -> RunView:
         InputError: If the folder holds no result, or a damaged one.
     """
     result = Result.load(folder)
-    view = replace(RunView.of(result), clients=read_clients(folder, result.client_ids))
+    has_analysis = (folder / ANALYSIS_FILE).exists()
+    analysis = Analysis.load(folder) if has_analysis else None
     path = folder / saved.RUN_FILE
     if not path.exists():
-        return view
+        return RunView.of(result, analysis)
     try:
         metrics, extra = saved.extras(json.loads(path.read_bytes()))
+        samples, truth = np.asarray(extra["client_samples"]), _labels(extra["true_labels"])
         versions = {"srfca": extra["srfca"], **extra["versions"]}
+        view = RunView.of(result, analysis, samples, truth)
         return _with_metrics(view, metrics, extra["settings"], versions)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from error
@@ -62,6 +70,10 @@ def read_views(folder: Path) -> list[RunView]:
         f"{folder} holds no result: give the --out of 'srfca run', 'srfca compare' or a server",
     )
     return [read_view(path) for path in folders]
+
+
+def _labels(labels: list[int] | None) -> NDArray[np.int64] | None:
+    return None if labels is None else np.asarray(labels, dtype=np.int64)
 
 
 def _with_metrics(

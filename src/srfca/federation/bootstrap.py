@@ -21,16 +21,19 @@ class ComparedLosses:
     Args:
         mean: ``[c, k]`` mean loss of each model on each client's samples.
         share: ``[c, k]`` fraction of the resamples in which the model has the least mean loss.
+        num_samples: ``[c]``
         covariance: ``[c, k, k]`` of the models' losses over the samples; 0 for a single sample.
     """
 
     mean: Tensor
     share: Tensor
+    num_samples: Tensor
     covariance: Tensor
 
     def pack(self) -> Tensor:
-        """Return everything in one tensor: ``[c, k, 2 + k]``."""
-        first = torch.stack([self.mean, self.share], dim=2)
+        """Return everything in one tensor: ``[c, k, 3 + k]``."""
+        samples = self.num_samples.unsqueeze(1).expand_as(self.mean)
+        first = torch.stack([self.mean, self.share, samples], dim=2)
         return torch.cat([first, self.covariance], dim=2)
 
     @classmethod
@@ -41,10 +44,10 @@ class ComparedLosses:
             InputError: If the tensor has another shape.
         """
         require(
-            values.ndim == 3 and values.shape[2] == values.shape[1] + 2,
+            values.ndim == 3 and values.shape[1] >= 1 and values.shape[2] == values.shape[1] + 3,
             f"compared losses have no shape {tuple(values.shape)}",
         )
-        return cls(values[..., 0], values[..., 1], values[..., 2:])
+        return cls(values[..., 0], values[..., 1], values[:, 0, 2], values[..., 3:])
 
 
 def bootstrap_streams(seed: int, words: Tensor) -> Tensor:
@@ -78,4 +81,5 @@ def compare_losses(losses: Tensor, stream: Tensor, replicates: int) -> ComparedL
     mean = losses.mean(1)
     deviation = losses - mean.unsqueeze(1)
     covariance = deviation @ deviation.T / max(n - 1, 1)
-    return ComparedLosses(mean.unsqueeze(0), share.unsqueeze(0), covariance.unsqueeze(0))
+    samples = torch.tensor([float(n)], dtype=losses.dtype, device=losses.device)
+    return ComparedLosses(mean[None], share[None], samples, covariance[None])

@@ -48,7 +48,7 @@ class ColumnMoments:
 
 
 def columns_of(x: Tensor, y: Tensor) -> Tensor:
-    """Return the numbers of each sample: of the input, and of the target, as far as they are floats.
+    """Return the numbers of each sample: of inputs and targets, as far as they are floats.
 
     Args:
         x: Inputs, ``[n, ...]``.

@@ -252,11 +252,11 @@ class OutputMoments(Request[Tensor]):
 class BootstrapLosses(Request[Tensor]):
     """Compare the losses of models on every client's samples, and on samples drawn from them again.
 
-    The reply is ``[c, k, 2 + k]`` in double precision, to be read by
+    The reply is ``[c, k, 3 + k]`` in double precision, to be read by
     ``srfca.federation.bootstrap.ComparedLosses.unpack``: the mean loss of each model, how often it
-    has the least mean loss among the resamples, and the covariance of the models' losses over the
-    samples. Clients resample themselves. They do not send the means of resamples: whoever knows the
-    draws could compute the losses of single samples from these.
+    has the least mean loss among the resamples, the number of samples, and the covariance of the
+    models' losses over the samples. Clients resample themselves. They do not send the means of
+    resamples: whoever knows the draws could compute the losses of single samples from these.
 
     Args:
         clients: ``[c]``

@@ -27,6 +27,7 @@ class ClientInfo:
         num_label_groups: Groups that its samples are divided into by their label.
         node_id: Flower's id of its node, which changes when the node restarts; 0 if it has none.
         num_classes: The number of classes if it has one label for each sample, else 0.
+        num_columns: Numbers of a sample that ``DataMoments`` sums up.
     """
 
     client_id: str
@@ -38,6 +39,7 @@ class ClientInfo:
     num_label_groups: int = 1
     node_id: int = 0
     num_classes: int = 0
+    num_columns: int = 0
 
 
 def write_clients(folder: Path, clients: list[ClientInfo]) -> None:

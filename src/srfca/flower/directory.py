@@ -125,9 +125,6 @@ class ClientDirectory:
         ):
             raise InvalidMessageError(f"its client id is not 1 to {_MAX_ID} printable characters")
         self._check_model(values)
-        num_classes = values.get("num_classes", 0)
-        if not isinstance(num_classes, int) or num_classes < 0:
-            raise InvalidMessageError(f"it has {num_classes!r} classes")
         return ClientInfo(
             client_id=client_id,
             sizes=self._read_sizes(values),
@@ -137,7 +134,8 @@ class ClientDirectory:
             num_outputs=_positive(values, "outputs"),
             num_label_groups=_positive(values, "groups"),
             node_id=node_id,
-            num_classes=num_classes,
+            num_classes=_count(values, "num_classes"),
+            num_columns=_count(values, "columns"),
         )
 
     def _check_model(self, values: Mapping[str, object]) -> None:
@@ -179,6 +177,18 @@ def _positive(values: Mapping[str, object], name: str) -> int:
     value = values.get(name)
     if not isinstance(value, int) or value < 1:
         raise InvalidMessageError(f"its samples have {value!r} {name}")
+    return value
+
+
+def _count(values: Mapping[str, object], name: str) -> int:
+    """Return a number that a client has introduced itself with, 0 if it has not.
+
+    Raises:
+        InvalidMessageError: If it is not an integer of at least 0.
+    """
+    value = values.get(name, 0)
+    if not isinstance(value, int) or value < 0:
+        raise InvalidMessageError(f"it has {value!r} {name.removeprefix('num_')}")
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.analysis import Analysis
 from srfca.clustering.partition import Partition
-from srfca.federation import ClientScores, Federation
+from srfca.federation import ClientScores
 from srfca.methods import Result, Stage
 from srfca.report.palette import cluster_colors
 
@@ -29,10 +30,8 @@ class ClientColumns:
         samples: ``[m]`` training samples.
         truth: ``[m]`` the true cluster, -1 for none.
         split: What the scores are on.
-        loss: ``[m]`` of the client's model.
+        loss: ``[m]`` of the client's final model.
         accuracy: ``[m]``, if the targets are classes.
-        tuned_loss: ``[m]`` after fine-tuning, if there was any.
-        tuned_accuracy: ``[m]``
     """
 
     samples: NDArray[np.int64] | None = None
@@ -40,22 +39,26 @@ class ClientColumns:
     split: str = "test"
     loss: Numbers | None = None
     accuracy: Numbers | None = None
-    tuned_loss: Numbers | None = None
-    tuned_accuracy: Numbers | None = None
 
-    def with_scores(self, scores: ClientScores, tuned: ClientScores | None) -> ClientColumns:
-        """Return the columns with scores before and after fine-tuning."""
-        return replace(
-            self,
-            loss=_numbers(scores.loss),
-            accuracy=_numbers(scores.accuracy),
-            tuned_loss=None if tuned is None else _numbers(tuned.loss),
-            tuned_accuracy=None if tuned is None else _numbers(tuned.accuracy),
-        )
+    @property
+    def score(self) -> Numbers | None:
+        """``[m]`` accuracy, or loss if the targets are not classes."""
+        return self.loss if self.accuracy is None else self.accuracy
+
+    @property
+    def score_name(self) -> str:
+        """What the score is, for a person."""
+        data = {"validation": "held-out", "train": "training"}.get(self.split, self.split)
+        return f"{data} {'loss' if self.accuracy is None else 'accuracy'}"
+
+    def with_scores(self, scores: ClientScores, split: str) -> ClientColumns:
+        """Return the columns with scores on a split."""
+        accuracy = None if scores.accuracy is None else _numbers(scores.accuracy)
+        return replace(self, split=split, loss=_numbers(scores.loss), accuracy=accuracy)
 
 
-def _numbers(values: Tensor | None) -> Numbers | None:
-    return None if values is None else values.detach().cpu().double().numpy()
+def _numbers(values: Tensor) -> Numbers:
+    return values.detach().cpu().double().numpy()
 
 
 _TRIALS = ("TOGETHER", "TRY_FINE_TUNE")
@@ -103,6 +106,7 @@ class RunView:
         settings: Of the experiment, by section.
         versions: Of srfca and of the libraries that it ran with.
         decision: What was decided on held-out data.
+        analysis: How sure the clusters are, what they gain and what differs, if that is known.
     """
 
     method: str
@@ -120,16 +124,26 @@ class RunView:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     decision: str | None = None
+    analysis: Analysis | None = None
 
     @classmethod
-    def of(cls, result: Result, federation: Federation | None = None) -> RunView:
+    def of(
+        cls,
+        result: Result,
+        analysis: Analysis | None = None,
+        samples: NDArray[np.int64] | None = None,
+        truth: NDArray[np.int64] | None = None,
+    ) -> RunView:
         """Return the view of a result.
 
         Args:
             result: The result.
-            federation: Its clients, if they can be asked for their scores.
+            analysis: Of the same result, if there is one. Without it, scores are those on held-out
+                data that the history has.
+            samples: ``[m]`` training samples of the clients, if they are known.
+            truth: ``[m]`` their true clusters, if they are known.
         """
-        view = cls(
+        return cls(
             method=result.method,
             seed=result.seed,
             client_ids=result.client_ids,
@@ -139,8 +153,9 @@ class RunView:
             clustered=result.clustered,
             individual_models=result.individual_models,
             decision=result.decision,
+            clients=_columns(result, analysis, samples, truth),
+            analysis=analysis,
         )
-        return view if federation is None else replace(view, clients=_ask(result, federation))
 
     @property
     def title(self) -> str:
@@ -194,27 +209,16 @@ class RunView:
         return next((note[name] for note in notes if note.get(name) is not None), None)
 
 
-def _ask(result: Result, federation: Federation) -> ClientColumns:
-    """Ask clients how their models do on test data, or on validation data if there are none."""
-    samples = np.asarray(federation.sizes.cpu().numpy(), dtype=np.int64)
-    splits = [split for split in ("test", "validation") if split in federation.splits]
-    truth = _truth(federation)
-    if not splits:
-        return ClientColumns(samples, truth)
-    split: Any = splits[0]
-    tuned = None
-    if result.fine_tuned_models is not None:
-        tuned = result.scores(federation, split, fine_tuned=True)
-    columns = ClientColumns(samples, truth, split)
-    return columns.with_scores(result.scores(federation, split), tuned)
-
-
-def _truth(federation: Federation) -> NDArray[np.int64] | None:
-    """Return the true clusters of simulated clients, if they are known."""
-    truth = getattr(getattr(federation, "data", None), "truth", None)
-    return None if truth is None else np.asarray(truth.labels)
-
-
-def in_order(views: Sequence[RunView]) -> list[RunView]:
-    """Return runs by seed, each seed's in the given order."""
-    return sorted(views, key=lambda view: view.seed)
+def _columns(
+    result: Result,
+    analysis: Analysis | None,
+    samples: NDArray[np.int64] | None,
+    truth: NDArray[np.int64] | None,
+) -> ClientColumns:
+    columns = ClientColumns(samples, truth)
+    if analysis is not None:
+        return columns.with_scores(analysis.scores, analysis.split)
+    held_out = result.history[-1].scores if result.history else None
+    if held_out is None or len(held_out) != len(result.client_ids):
+        return columns
+    return columns.with_scores(held_out, "validation")

@@ -15,17 +15,23 @@ def clusters_sentence(metrics: Mapping[str, Any]) -> str:
     text = f"{metrics['name']} found {Partition(metrics['labels']).describe()}"
     given = metrics["k"] is not None
     text += f", given K={metrics['k']}" if given else ", without being given their number"
+    return f"{text}. {truth_sentence(metrics)}".rstrip()
+
+
+def truth_sentence(metrics: Mapping[str, Any]) -> str:
+    """Return a sentence about the true clusters, empty if they are unknown."""
     if metrics["misclustering"] is None:
-        return text + "."
+        return ""
     if metrics["misclustering"] == 0:
-        return text + ": exactly the true clusters."
-    truth, misplaced = metrics["true_clusters"], metrics["misclustering"]
-    return text + f": {truth} would be right, and {misplaced:.1%} of the clients are misplaced."
+        return "The clusters are exactly the true ones."
+    count, misplaced = metrics["true_clusters"], metrics["misclustering"]
+    groups = f"There {'is one true cluster' if count == 1 else f'are {count} true clusters'}"
+    return f"{groups}, and {misplaced:.1%} of the clients are misplaced."
 
 
 def findings(view: RunView) -> list[str]:
     """Return sentences about what a run found, and why."""
-    sentences = [found(view)]
+    sentences = [found(view), *_truth(view)]
     reason = view.history[0].notes.get("reason") if view.history else None
     if reason:
         sentences.append(f"Threshold of ONE_SHOT: {reason}.")
@@ -38,14 +44,20 @@ def found(view: RunView) -> str:
     """Return a sentence about the clusters of a run."""
     if not view.clustered:
         return f"{view.method} finds no clusters: it gives {_models(view)}."
-    if view.metrics:
-        return clusters_sentence(view.metrics)
-    k, truth = view.parameters.get("k"), view.truth
-    return clusters_sentence({
-        "name": view.method, "labels": view.labels, "k": k,
-        "misclustering": None if truth is None else view.partition.misclustering(truth),
-        "true_clusters": None if truth is None else truth.num_clusters,
-    })  # fmt: skip
+    if view.analysis is not None:
+        return view.analysis.sentence()
+    k = view.parameters.get("k")
+    return clusters_sentence(
+        {"name": view.method, "labels": view.labels, "k": k, "misclustering": None}
+    )
+
+
+def _truth(view: RunView) -> list[str]:
+    """Return a sentence about the true clusters, if they are known."""
+    if not view.clustered or view.truth is None:
+        return []
+    truth, wrong = view.truth.num_clusters, view.partition.misclustering(view.truth)
+    return [truth_sentence({"true_clusters": truth, "misclustering": wrong})]
 
 
 def _models(view: RunView) -> str:

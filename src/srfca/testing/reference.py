@@ -306,7 +306,8 @@ class ReferenceFederation:
                 wins[means.index(min(means))] += 1
             share = torch.tensor(wins).double() / request.replicates
             covariance = torch.cov(losses) if n > 1 else torch.zeros(count, count)
-            columns = [losses.mean(1), share, *covariance.reshape(count, count).double()]
+            samples = torch.full((count,), float(n), dtype=torch.float64)
+            columns = [losses.mean(1), share, samples, *covariance.reshape(count, count).double()]
             rows.append(torch.stack(columns, dim=1))
         return torch.stack(rows)
 

@@ -20,7 +20,7 @@ from srfca.federation.requests import Personal
 from srfca.files import replace_file, writable_folder
 from srfca.methods._common.input_statistics import InputStatistics
 from srfca.methods._common.loss_limits import LossLimits
-from srfca.methods._common.stage import pack_distances, pack_stage, unpack_history
+from srfca.methods._common.stage_files import pack_stage, pack_tensors, unpack_history
 
 if TYPE_CHECKING:
     from srfca.methods._common.result import Result
@@ -119,7 +119,7 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         if (statistics := getattr(result, name)) is not None:
             parts = statistics.tensors()
             tensors |= {f"{name}/{part}": parts[part].contiguous() for part in parts}
-    return tensors | pack_distances(result.history)
+    return tensors | pack_tensors(result.history)
 
 
 def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -239,18 +239,17 @@ class Run:
             personal: Coordinates that each client fills in with its own.
         """
         now = perf_counter()
-        loss = accuracy = None
+        loss = accuracy = every_score = None
         if self._has_held_out:
-            if clients is None:
-                clustered = np.flatnonzero(partition.labels >= 0)
-                clients = self.everyone if len(predictors) == len(partition) else clustered
+            chosen = _clients_of(partition, len(predictors)) if clients is None else clients
             scores = predictors
             if not isinstance(scores, ClientScores):
-                scores, clients = self._score(scores, clients, personal)
+                scores, chosen = self._score(scores, chosen, personal)
             loss = float(scores.loss.nanmean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
+            every_score = scores.spread(chosen, len(partition))
             alone = partition.num_clusters == len(partition)  # one curve is enough
-            labels = 0 * clients if alone else partition.labels[clients]
+            labels = 0 * chosen if alone else partition.labels[chosen]
             self.add_scores(name, scores, labels, 1 if alone else partition.num_clusters)
         counting = self.federation
         budget, _, _ = self._recorded
@@ -264,6 +263,7 @@ class Run:
             notes={**(notes or {}), **self._network_notes()},
             distances=distances,
             curve=tuple(self.curve.points),
+            scores=every_score,
         )
         self.history.append(stage)
         self.curve.points.clear()
@@ -285,11 +285,17 @@ class Run:
     def _score(
         self, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
     ) -> tuple[ClientScores, Clients]:
-        """Return the scores of the clients that reply, and these clients."""
+        """Return scores on held-out data, and the clients that replied."""
         request = Scores(clients, predictors, "validation", personal)
         replies = self.uncounted.ask(request)
         self.federation.note_missing(request, replies)
         return replies.values, replies.clients
+
+
+def _clients_of(partition: Partition, count: int) -> Clients:
+    """Return the clients of ``count`` predictors: all, or those in a cluster if they are fewer."""
+    of_everyone = count == len(partition)
+    return np.arange(len(partition)) if of_everyone else np.flatnonzero(partition.labels >= 0)
 
 
 def diverged(activity: str, name: str, num_others: int = 0) -> InputError:

@@ -52,7 +52,8 @@ def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clust
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
-    run.record("TOGETHER", clusters.partition, clusters.client_models)
+    notes = {"given_up": clusters.midway is not None}
+    run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
 
 

@@ -9,9 +9,12 @@ from srfca.report.charts.answers import considered_answers
 from srfca.report.charts.base import Figure
 from srfca.report.charts.client_map import client_map
 from srfca.report.charts.comparison import COMPARISON_CHARTS
+from srfca.report.charts.confidence import client_confidence
 from srfca.report.charts.cost import stage_costs
 from srfca.report.charts.curves import accuracy_curves, loss_curves
+from srfca.report.charts.differences import class_shares, layer_differences
 from srfca.report.charts.distances import distance_matrix
+from srfca.report.charts.gains import gains_over_alone, gains_over_one_model
 from srfca.report.charts.histogram import distance_histogram, profile_histogram
 from srfca.report.charts.moves import client_moves
 from srfca.report.charts.scores import client_scores
@@ -20,10 +23,15 @@ from srfca.report.view import RunView
 CHARTS: dict[str, Callable[[RunView], Figure | None]] = {
     "answers": considered_answers,
     "scores": client_scores,
+    "gains": gains_over_one_model,
+    "gains_alone": gains_over_alone,
+    "confidence": client_confidence,
     "map": client_map,
     "distances": distance_matrix,
     "histogram": distance_histogram,
     "profiles": profile_histogram,
+    "classes": class_shares,
+    "layers": layer_differences,
     "moves": client_moves,
     "accuracy": accuracy_curves,
     "loss": loss_curves,

@@ -38,7 +38,7 @@ class Strips:
 
 
 def strips(
-    view: RunView, numbers: Numbers, title: str, form: str, zero: bool = False
+    view: RunView, numbers: Numbers, title: str, form: str, line: float | None = None
 ) -> Strips | None:
     """Draw a number of each client in the row of its cluster, and the mean of each row.
 
@@ -47,7 +47,7 @@ def strips(
         numbers: ``[m]``, NaN if unknown.
         title: What the numbers are.
         form: Their format.
-        zero: Whether to mark zero.
+        line: A number to mark by a line.
 
     Returns:
         None if no number is known.
@@ -71,7 +71,7 @@ def strips(
     ]
     many = len(order) > FEW_ROWS
     axis = alt.Axis(format=form.replace(".1%", ".0%"), tickCount=6)
-    x = alt.X("value:Q", title=title, axis=axis, scale=alt.Scale(zero=zero, padding=12))
+    x = alt.X("value:Q", title=title, axis=axis, scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(
         "cluster:N", scale=alt.Scale(domain=order), title="cluster",
         axis=alt.Axis(labelFontWeight="bold"),
@@ -94,9 +94,9 @@ def strips(
         tooltip=[alt.Tooltip("cluster:N"), alt.Tooltip("value:Q", title="mean", format=form)],
     )
     layers: list[Drawing] = [points, diamonds]
-    if zero:
-        line = alt.Chart(values([{"zero": 0}])).mark_rule(strokeDash=[4, 3])
-        layers.insert(0, line.encode(x="zero:Q"))
+    if line is not None:
+        rule = alt.Chart(values([{"line": line}])).mark_rule(strokeDash=[4, 3])
+        layers.insert(0, rule.encode(x="line:Q"))
     missing = view.num_clients - len(shown)
     remark = f" {len(shown):,} of the {view.num_clients:,} clients are shown." if missing else ""
     height = (15 if many else 54) * len(order) + 10

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from srfca.analysis.sentences import gains
 from srfca.federation import Budget
 from srfca.report.view import RunView
 
@@ -27,7 +28,13 @@ class Fact:
 
 def facts(view: RunView) -> list[Fact]:
     """Return the numbers of a run that matter most."""
-    return [*_cluster_facts(view), *_score_facts(view), *_cost_facts(view)]
+    return [
+        *_cluster_facts(view),
+        *_score_facts(view),
+        *_gain_facts(view),
+        *_sure_facts(view),
+        *_cost_facts(view),
+    ]
 
 
 def _cluster_facts(view: RunView) -> list[Fact]:
@@ -48,22 +55,38 @@ def _cluster_facts(view: RunView) -> list[Fact]:
 
 def _score_facts(view: RunView) -> list[Fact]:
     clients = view.clients
-    tuned = clients.tuned_loss is not None
-    accuracy = clients.tuned_accuracy if tuned else clients.accuracy
-    loss = clients.tuned_loss if tuned else clients.loss
-    after = ", fine-tuned" if tuned else ""
-    if accuracy is not None:
-        worst = f"worst client {np.nanmin(accuracy):.1%}"
-        return [Fact(f"{clients.split} accuracy{after}", f"{np.nanmean(accuracy):.1%}", worst)]
-    if loss is not None:
-        worst = f"worst client {np.nanmax(loss):.3g}"
-        return [Fact(f"{clients.split} loss{after}", f"{np.nanmean(loss):.3g}", worst)]
-    last = view.history[-1] if view.history else None
-    if last is None or last.loss is None:
+    if clients.score is None or not np.isfinite(clients.score).any():
         return []
-    if last.accuracy is not None:
-        return [Fact("held-out accuracy", f"{last.accuracy:.1%}")]
-    return [Fact("held-out loss", f"{last.loss:.3g}")]
+    if clients.accuracy is not None:
+        worst = f"worst client {np.nanmin(clients.accuracy):.1%}"
+        return [Fact(clients.score_name, f"{np.nanmean(clients.accuracy):.1%}", worst)]
+    worst = f"worst client {np.nanmax(clients.score):.3g}"
+    return [Fact(clients.score_name, f"{np.nanmean(clients.score):.3g}", worst)]
+
+
+def _gain_facts(view: RunView) -> list[Fact]:
+    """Return the mean gain over one model for all, or else over training alone."""
+    if view.analysis is None:
+        return []
+    others = ("one model", "training alone")
+    for gain, other in zip(gains(view.analysis), others, strict=True):
+        if gain is not None:
+            unit = "points of accuracy" if gain.relative is None else "of the loss"
+            noise = "" if gain.is_clear else ", within noise"
+            return [Fact(f"gain over {other}", gain.text(), unit + noise)]
+    return []
+
+
+def _sure_facts(view: RunView) -> list[Fact]:
+    """Return how many clients are placed surely."""
+    confidence = None if view.analysis is None else view.analysis.confidence
+    if confidence is None:
+        return []
+    known = confidence.confidence[np.isfinite(confidence.confidence)]
+    if not len(known):
+        return []
+    doubtful = int(confidence.doubtful.sum())
+    return [Fact("mean confidence", f"{known.mean():.0%}", f"{doubtful:,} clients doubtful")]
 
 
 def _cost_facts(view: RunView) -> list[Fact]:

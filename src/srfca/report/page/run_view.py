@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from srfca.report import words
+from srfca.report.answer import difference_lines
 from srfca.report.charts.names import figures
 from srfca.report.page.facts import facts
+from srfca.report.page.images import mean_images
 from srfca.report.page.page import Section, View, chart_data, macros
 from srfca.report.page.tables import (
     STAGE_COLUMNS,
@@ -18,6 +20,8 @@ from srfca.report.page.tables import (
 from srfca.report.view import RunView
 
 _CHARTS = {
+    "gains": ("Gains", [["gains"], ["gains_alone"]]),
+    "confidence": ("Confidence", [["confidence"]]),
     "distances": ("Distances", [["distances"], ["histogram", "profiles"]]),
     "moves": ("Moves", [["moves"]]),
     "curves": ("Learning curves", [["accuracy"], ["loss"]]),
@@ -44,6 +48,8 @@ def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
         "stages": stage_lines(view),
         "stage_columns": STAGE_COLUMNS,
         "settings": setting_lines(view),
+        "differences": [] if view.analysis is None else difference_lines(view.analysis),
+        "images": mean_images(view),
         "seed": view.seed,
         "clustered": view.clustered,
         "versions": view.versions,
@@ -54,6 +60,9 @@ def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
     sections.append(Section(f"{prefix}clients", "Clients", parts.clients(prefix, shown)))
 
     for name, (title, columns) in _CHARTS.items():
+        if name == "distances" and shown["differences"]:
+            body = parts.differences(prefix, shown)
+            sections.append(Section(f"{prefix}differences", "What differs", body))
         present = [[drawn[chart] for chart in column if chart in drawn] for column in columns]
         present = [column for column in present if column]
         if present:

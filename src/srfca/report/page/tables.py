@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from srfca.analysis.gains import client_gains
 from srfca.clustering.partition import Indices
 from srfca.report.palette import cluster_name
 from srfca.report.sampling import sample_clients, short
@@ -51,50 +52,71 @@ class ClusterTable:
 
 
 def cluster_table(view: RunView) -> ClusterTable:
-    """Return the sizes of the clusters, and how their clients are served."""
-    columns = ["clients", "share"]
-    scores, form, best = _scores(view)
-    if scores is not None:
-        split = view.clients.split
-        columns += [f"{split} {'accuracy' if best is max else 'loss'}", "worst client"]
-    if view.truth is not None:
-        columns.append("true clusters")
-    clusters = [int(label) for label in np.unique(view.labels[view.labels >= 0])]
+    """Return the sizes of the clusters, how their clients are served, and how sure they are."""
     sizes = view.partition.sizes
-    largest = sorted(clusters, key=lambda cluster: (-sizes[cluster], cluster))[:MAX_CLUSTERS]
-    lines = [_cluster_line(view, cluster, scores, form, best) for cluster in sorted(largest)]
+    clusters = sorted(range(len(sizes)), key=lambda cluster: (-sizes[cluster], cluster))
+    shown = sorted(clusters[:MAX_CLUSTERS])
     if len(view.partition.unclustered):
-        lines.append(_cluster_line(view, -1, scores, form, best))
+        shown.append(-1)
+    columns = {
+        "clients": [f"{len(view.partition.members(c)):,}" for c in shown],
+        "share": [f"{len(view.partition.members(c)) / view.num_clients:.1%}" for c in shown],
+        **_score_cells(view, shown),
+        **_analysis_cells(view, shown),
+    }
+    if view.truth is not None:
+        truth = view.truth.labels
+        columns["true clusters"] = [_listed(truth[view.partition.members(c)]) for c in shown]
+    columns = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
+    cells = [list(line) for line in zip(*columns.values(), strict=True)]
+    lines = [
+        ClusterLine(cluster_name(cluster), view.colors[cluster], of_cluster)
+        for cluster, of_cluster in zip(shown, cells, strict=True)
+    ]
     remark = ""
     if len(clusters) > MAX_CLUSTERS:
         remark = f"The {MAX_CLUSTERS} largest of {len(clusters):,} clusters."
-    return ClusterTable(columns, lines, remark)
+    return ClusterTable(list(columns), lines, remark)
 
 
-def _scores(view: RunView) -> tuple[Numbers | None, str, Any]:
-    """Return the clients' scores, their format, and which of two is the better one."""
-    clients = view.clients
-    tuned = clients.tuned_loss is not None
-    accuracy = clients.tuned_accuracy if tuned else clients.accuracy
-    if accuracy is not None:
-        return accuracy, ".1%", max
-    return clients.tuned_loss if tuned else clients.loss, ".3g", min
+def _score_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
+    """Return the mean and the worst score of the clients of each cluster."""
+    scores = view.clients.score
+    if scores is None:
+        return {}
+    percent = view.clients.accuracy is not None
+    form, worst = (".1%", np.min) if percent else (".3g", np.max)
+    means, worsts = [], []
+    for cluster in clusters:
+        known = scores[view.partition.members(cluster)]
+        known = known[np.isfinite(known)]
+        means.append(format(known.mean(), form) if len(known) else "-")
+        worsts.append(format(float(worst(known)), form) if len(known) else "-")
+    return {view.clients.score_name: means, "worst client": worsts}
 
 
-def _cluster_line(
-    view: RunView, cluster: int, scores: Numbers | None, form: str, best: Any
-) -> ClusterLine:
-    members = view.partition.members(cluster)
-    cells = [f"{len(members):,}", f"{len(members) / view.num_clients:.1%}"]
-    if scores is not None:
-        known = scores[members][np.isfinite(scores[members])]
-        worst = min if best is max else max
-        cells += (
-            [format(known.mean(), form), format(worst(known), form)] if len(known) else ["-", "-"]
-        )
-    if view.truth is not None:
-        cells.append(_listed(view.truth.labels[members]))
-    return ClusterLine(cluster_name(cluster), view.colors[cluster], cells)
+def _analysis_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
+    """Return what each cluster gains, and how sure it is."""
+    if view.analysis is None:
+        return {}
+    lines = view.analysis.clusters()
+    place = {name: number for number, name in enumerate(lines["cluster"])}
+    percent = view.clients.accuracy is not None
+
+    def cells(name: str, write: Callable[[float], str]) -> list[str]:
+        values = [lines[name][place[c]] if c in place else None for c in clusters]
+        return ["-" if value is None else write(value) for value in values]
+
+    def gain(value: float) -> str:
+        return f"{100 * value:+.1f}" if percent else f"{-value:+.3g}"
+
+    unit = "points over" if percent else "loss against"
+    return {
+        f"{unit} one model": cells("gain_over_global", gain),
+        f"{unit} alone": cells("gain_over_alone", gain),
+        "confidence": cells("confidence", "{:.0%}".format),
+        "stability": cells("stability", "{:.2f}".format),
+    }
 
 
 def _listed(truth: Indices) -> str:
@@ -166,15 +188,15 @@ def client_table(view: RunView) -> dict[str, Any]:
     if clients.samples is not None:
         columns.append({"title": "training samples", "kind": "whole"})
         values.append(clients.samples[shown].tolist())
-    for title, kind, numbers in (
+    numbers: list[tuple[str, str, Numbers | None]] = [
         (f"{split} accuracy", "percent", clients.accuracy),
         (f"{split} loss", "number", clients.loss),
-        ("fine-tuned accuracy", "percent", clients.tuned_accuracy),
-        ("fine-tuned loss", "number", clients.tuned_loss),
-    ):
-        if numbers is not None:
+        *_analysis_columns(view),
+    ]
+    for title, kind, column in numbers:
+        if column is not None and np.isfinite(column).any():
             columns.append({"title": title, "kind": kind})
-            values.append([short(number) for number in numbers[shown].tolist()])
+            values.append([short(number) for number in column[shown].tolist()])
     present = np.unique(view.labels).tolist()
     return {
         "columns": columns,
@@ -182,3 +204,31 @@ def client_table(view: RunView) -> dict[str, Any]:
         "total": view.num_clients,
         "colors": {str(cluster): view.colors[cluster] for cluster in present},
     }
+
+
+def _analysis_columns(view: RunView) -> list[tuple[str, str, Numbers | None]]:
+    """Return title, kind and numbers of what the analysis knows of each client."""
+    analysis = view.analysis
+    if analysis is None:
+        return []
+    confidence, structure, reference = analysis.confidence, analysis.structure, analysis.reference
+    kind = "points" if analysis.scores.accuracy is not None else "change"
+    columns: list[tuple[str, str, Numbers | None]] = []
+    if confidence is not None:
+        following = np.where(confidence.next_cluster >= 0, confidence.next_cluster, np.nan)
+        columns += [
+            ("confidence", "percent", confidence.confidence),
+            ("next cluster", "whole", following),
+        ]
+    if reference is not None:
+        columns += [
+            (
+                f"gain over {name}",
+                kind,
+                None if other is None else client_gains(reference.answer, other),
+            )
+            for name, other in (("one model", reference.together), ("alone", reference.alone))
+        ]
+    if structure is not None:
+        columns.append(("outlier score", "number", structure.outlier_score))
+    return columns

@@ -127,7 +127,7 @@
     text: (value) => value,
     whole: (value) => (value === null || value < 0 ? "-" : value.toLocaleString("en")),
     percent: (value) => (value === null ? "-" : `${(100 * value).toFixed(1)} %`),
-    signed: (value) => (value === null ? "-" : `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)} %`),
+    points: (value) => (value === null ? "-" : `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}`),
     number: (value) => (value === null ? "-" : String(Number(value.toPrecision(3)))),
     change: (value) => (value === null ? "-" : `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))}`),
     cluster: (value) => (value < 0 ? "none" : String(value)),
