@@ -27,14 +27,8 @@ def require_browser() -> None:
 
 
 @contextmanager
-def browser(width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Any]:
-    """Start Chromium with a new profile, and end it afterwards.
-
-    Args:
-        width: Of the page in pixels.
-        height: Of the part that is seen.
-        dark: Whether the person prefers dark pages.
-    """
+def browser() -> Iterator[Any]:
+    """Start Chromium with a new profile, and end it afterwards."""
     from selenium import webdriver
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
@@ -46,16 +40,27 @@ def browser(width: int = 1280, height: int = 900, dark: bool = False) -> Iterato
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         driver = webdriver.Chrome(options=options, service=service)
         try:
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-                "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
-            })  # fmt: skip
-            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
             driver.get("about:blank")
             forget(driver)
             yield driver
         finally:
             driver.quit()
+
+
+def look(driver: Any, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    """Set what the person looks at the page with.
+
+    Args:
+        driver: The browser.
+        width: Of the page in pixels.
+        height: Of the part that is seen.
+        dark: Whether the person prefers dark pages.
+    """
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
+    })  # fmt: skip
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
 
 def forget(driver: Any) -> None:

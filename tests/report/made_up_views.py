@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from srfca import Result
-from srfca.federation import Budget
+from srfca.analysis import (
+    Analysis,
+    ClusterDifference,
+    Confidence,
+    Differences,
+    FeatureDifference,
+    LayerDifference,
+    Reference,
+    Structure,
+)
+from srfca.federation import Budget, ClientScores
 from srfca.methods import CurvePoint, Stage
 from srfca.report.view import ClientColumns, RunView
 from tests.report.made_up import made_up_run
@@ -22,6 +34,7 @@ def made_up_view(
     distances: bool = True,
     truth: bool = True,
     accuracy: bool = True,
+    analyzed: bool = True,
     names: str = "client {}",
     seed: int = 0,
     **changes: Any,
@@ -36,6 +49,7 @@ def made_up_view(
         distances: Whether they are known.
         truth: Whether the true clusters are known.
         accuracy: Whether targets are classes.
+        analyzed: Whether there is an analysis.
         names: Of the clients.
         seed: Of what is drawn.
         changes: Other fields.
@@ -82,14 +96,52 @@ def made_up_view(
         "versions": {"srfca": "0", "python": "3"},
         "decision": "Chose the clusters on held-out data.",
     }
-    return RunView(**fields | changes)
+    view = RunView(**fields | changes)
+    return replace(view, analysis=made_up_analysis(view, rng)) if analyzed else view
+
+
+def made_up_analysis(view: RunView, rng: np.random.Generator) -> Analysis:
+    """Return an analysis of a made-up run: some clients are doubtful, and some lose."""
+    m, classes = view.num_clients, tuple(str(number) for number in range(4))
+    shared = np.flatnonzero(view.partition.sizes > 1)
+    placed = np.isin(view.labels, shared)
+    numbers = np.where(placed, 0.7 + 0.3 * rng.random(m), np.nan)
+    confidence = Confidence(
+        clusters=shared, confidence=numbers, margin=numbers, standard_errors=numbers,
+        next_cluster=np.where(placed, 0, -1), stays=numbers,
+        memberships=np.full((m, len(shared)), 1 / max(len(shared), 1)),
+        stability=np.full(len(shared), 0.9),
+    )  # fmt: skip
+    scores = _scores(rng, m, view.clients.accuracy is not None)
+    others = [_scores(rng, m, view.clients.accuracy is not None) for _ in range(2)]
+    shares = tuple(np.full(len(classes), 1 / len(classes)).tolist())
+    differences = tuple(
+        ClusterDifference(
+            cluster, 100, classes, shares, shares, (0.1,) * len(classes),
+            (FeatureDifference("input 0", 1.0, 0.5, 0.5),), tuple(rng.random(16).tolist()),
+            "input 0 is higher",
+        )
+        for cluster in shared.tolist()
+    )  # fmt: skip
+    layers = (LayerDifference("hidden", 1.2), LayerDifference("output", 0.4))
+    return Analysis(
+        method=view.method, seed=view.seed, client_ids=view.client_ids, labels=view.labels,
+        clustered=view.clustered, split="test", scores=scores,
+        confidence=confidence if len(shared) > 1 else None,
+        structure=Structure("distances", numbers, 1 - numbers),
+        reference=Reference("test", scores, others[0], others[1]),
+        differences=Differences(differences, layers, (1, 4, 4)),
+    )  # fmt: skip
+
+
+def _scores(rng: np.random.Generator, count: int, accuracy: bool) -> ClientScores:
+    values = torch.as_tensor(rng.random((2, count)))
+    return ClientScores(values[0], values[1] if accuracy else None, torch.ones(count))
 
 
 def made_up_result(**arguments: Any) -> Result:
     """Return the result of such a run."""
-    import torch
-
-    view = made_up_view(**arguments)
+    view = made_up_view(**arguments, analyzed=False)
     return Result(
         method=view.method,
         parameters=view.parameters,

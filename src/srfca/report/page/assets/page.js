@@ -25,7 +25,7 @@
     if (part.columns && part.orient) part.columns = Math.max(2, Math.min(part.columns, Math.floor(width / 75)));
     if (part.labelLimit) part.labelLimit = Math.min(part.labelLimit, Math.floor(0.36 * width));
     if (part.gradientLength) part.gradientLength = Math.min(part.gradientLength, width - 60);
-    for (const [key, value] of Object.entries(part)) if (key !== "values") adapt(value, width);
+    for (const [key, value] of Object.entries(part)) if (key !== "datasets") adapt(value, width);
   }
 
   async function draw(element) {
@@ -80,20 +80,12 @@
   });
 
   // ---- numbers of a chart as a table -----------------------------------------------------------
-  function datasets(part, found = []) {
-    if (Array.isArray(part)) part.forEach((item) => datasets(item, found));
-    else if (part !== null && typeof part === "object") {
-      if (part.data && Array.isArray(part.data.values)) found.push(part.data.values);
-      for (const [key, value] of Object.entries(part)) if (key !== "data") datasets(value, found);
-    }
-    return found;
-  }
-
   function showNumbers(details) {
     const holder = details.querySelector("[data-numbers]");
     if (!holder || holder.firstChild) return;
     const chart = page.charts[holder.dataset.numbers];
-    const lines = datasets(chart.spec).find((d) => d.length && chart.fields.every((f) => f in d[0])) || [];
+    const isTable = (data) => data.length && typeof data[0] === "object" && chart.fields.every((f) => f in data[0]);
+    const lines = Object.values(chart.spec.datasets).find(isTable) || [];
     const table = make("table");
     const head = make("tr");
     chart.fields.forEach((field) => head.append(make("th", field, { scope: "col" })));
