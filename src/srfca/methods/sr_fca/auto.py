@@ -156,16 +156,18 @@ class Auto(ThresholdRule):
         clusters = final_training(run, options, clusters)
         evidence = Evidence(describe(clusters.partition, alone), score(clusters))
         considered.append(evidence)
-        tuned = fine_tuned(run, options, clusters, evidence.scores)
+        tuned = fine_tuned(run, options, clusters, evidence.scores, alone)
         if tuned is not None:
-            is_better = helps(tuned.scores, evidence.scores)
+            scores = evidence.scores.where(torch.as_tensor(alone), tuned.scores)
+            is_better = helps(scores, evidence.scores)
             if is_better:
                 clusters = replace(clusters, individual_models=tuned.models)
                 alone &= find_outliers(clusters, tuned.scores)
+                scores = alone_scores.where(torch.as_tensor(alone), tuned.scores)
                 considered[-1] = evidence = replace(
                     evidence, name=describe(clusters.partition, alone)
                 )
-            considered.append(Evidence(evidence.name, tuned.scores, tuned.describe()))
+            considered.append(Evidence(evidence.name, scores, tuned.describe()))
             evidence = considered[-1] if is_better else evidence
         considered.append(Evidence("every client alone", alone_scores))
         if compare(alone_scores, evidence.scores).t >= 1:
