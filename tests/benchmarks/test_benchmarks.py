@@ -144,3 +144,12 @@ def test_drift_is_measured() -> None:
     lines = done.stdout.splitlines()
     methods = ["SR-FCA, adapted", "SR-FCA, fitted again", "IFCA, K=3", "FedAvg", "Oracle"]
     assert [line.split(" | ")[3] for line in lines[2:]] == methods
+
+
+def test_rates_of_fine_tuning_are_compared() -> None:
+    sizes = ["--set", "steps=30", "num_clients=8"]
+    done = run(str(BENCHMARKS / "fine_tuning.py"), "--seeds", "1", "--only", "rotated-digits", *sizes)
+    assert done.returncode == 0, done.stderr
+    header, _, line = done.stdout.splitlines()
+    assert line.startswith("| rotated-digits | ")
+    assert len(line.split(" | ")) == len(header.split(" | ")) == 13

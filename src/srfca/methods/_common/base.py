@@ -32,6 +32,10 @@ Family = Literal["SR-FCA", "baseline", "clustering", "personalization"]
 FAMILIES: tuple[Family, ...] = ("SR-FCA", "baseline", "clustering", "personalization")
 
 
+FINE_TUNE_RATE = 0.25
+"""Learning rate of fine-tuning, as a fraction of that of the training before it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """What a method computes: a cluster's model, an individual model or a mixture for each client.
@@ -111,7 +115,8 @@ class Method(ABC):
     Args:
         fine_tune_steps: If not 0, each client fine-tunes its model at the end by at most this many
             steps; its held-out data decide how many, or none.
-        fine_tune_lr: Learning rate of fine-tuning; None is that of ``local``.
+        fine_tune_lr: Learning rate of fine-tuning; None is a quarter of that of ``local``: small
+            steps keep more of what the clients have learned together (docs/decisions.md).
         local: How clients train.
     """
 
@@ -147,9 +152,8 @@ class Method(ABC):
     @property
     def fine_tuning(self) -> LocalTraining:
         """How clients fine-tune."""
-        if self.fine_tune_lr is None:
-            return self.local
-        return replace(self.local, lr=self.fine_tune_lr)
+        lr = self.local.lr * FINE_TUNE_RATE if self.fine_tune_lr is None else self.fine_tune_lr
+        return replace(self.local, lr=lr)
 
     @abstractmethod
     def solve(self, run: Run) -> Answer:
