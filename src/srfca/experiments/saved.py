@@ -17,7 +17,7 @@ from srfca.experiments.runner import ScoredRun
 from srfca.experiments.source_code import code_digest, files_digest
 from srfca.experiments.user_model import model_files
 from srfca.files import replace_file
-from srfca.methods._common.result import is_intact
+from srfca.methods._common.result_files import is_intact
 
 RUN_FILE = "run.json"
 _EXTRA = ("settings", "srfca", "run_digest", "figures_digest")
