@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -20,7 +21,7 @@ from srfca.engine.evaluation import (
     count_by_class,
     subsampled,
 )
-from srfca.engine.loss import Loss, LossName, loss_named
+from srfca.engine.loss import Loss, LossName, loss_kind, loss_named
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
@@ -47,7 +48,9 @@ from srfca.federation.requests import (
     Subspaces,
     Train,
 )
+from srfca.models.architecture import Architecture
 from srfca.models.rows import frozen_digest, make_module, set_training
+from srfca.models.signature import Signature
 from srfca.random import Key, client_words, streams
 
 
@@ -75,6 +78,8 @@ class Simulation:
         seed: Decides which ones.
 
     Attributes:
+        architecture: What a row needs to become a module.
+        signature: What the module takes, and what its outputs mean.
         num_classes: The number of classes, None unless the clients classify: by cross entropy,
             with one label for each sample.
 
@@ -115,6 +120,7 @@ class Simulation:
         self.device = _device(device)
         self._model = model
         module = make_module(model, seed=0).to(self.device)
+        architecture = Architecture.of(model, module)  # before a backend replaces layers
         self._loss = loss_named(loss, data.train.y)
         train_part, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
@@ -136,6 +142,8 @@ class Simulation:
             if part is not None
         }
         train = self._samples["train"]
+        self.signature = Signature.of(train.x, train.y, loss_kind(self._loss))
+        self.architecture = replace(architecture, signature=self.signature)
         self._augment = augmentation_named(augment, train.x)
         self._validation, self._seed = validation, seed
         self.traits = probe(module, self._loss, train.x, train.y)

@@ -9,6 +9,7 @@ from torch import Tensor
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Replies, T
 from srfca.federation.requests import Request, Split
+from srfca.models.architecture import Architecture
 
 
 class Middleware:
@@ -43,6 +44,11 @@ class Middleware:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module."""
+        return self.federation.architecture
 
     @property
     def answers_rounds(self) -> bool:

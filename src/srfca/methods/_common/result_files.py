@@ -23,6 +23,7 @@ from srfca.files import replace_file, writable_folder
 from srfca.methods._common.input_statistics import InputStatistics
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.stage import Stage
+from srfca.models.architecture import Architecture
 
 if TYPE_CHECKING:
     from srfca.methods._common.result import Result
@@ -32,6 +33,8 @@ RESULT_FILE, TENSORS_FILE = "result.json", "tensors.safetensors"
 
 _OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
 """Tensors that a result may lack."""
+_FROZEN = "frozen"
+"""Prefix of the tensors of the architecture."""
 _STATISTICS: dict[str, type[LossLimits] | type[InputStatistics]] = {
     "loss_limits": LossLimits,
     "input_statistics": InputStatistics,
@@ -53,7 +56,7 @@ def write_result(result: Result, folder: Path) -> Path:
         InputError: If the folder cannot be written to.
     """
     folder = writable_folder(folder)
-    packed = save(_tensors(result))
+    packed, architecture = save(_tensors(result)), result.architecture
     content = {
         "format": FORMAT,
         "tensors_sha256": sha256(packed).hexdigest(),
@@ -65,6 +68,7 @@ def write_result(result: Result, folder: Path) -> Path:
         "client_ids": list(result.client_ids),
         "labels": result.labels.tolist(),
         "personal": None if result.personal is None else asdict(result.personal),
+        "architecture": None if architecture is None else architecture.to_json(),
         "history": [_stage_content(stage) for stage in result.history],
     }
     replace_file(folder / TENSORS_FILE, packed)
@@ -121,6 +125,9 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         if (statistics := getattr(result, name)) is not None:
             parts = statistics.tensors()
             tensors |= {f"{name}/{part}": parts[part].contiguous() for part in parts}
+    if result.architecture is not None:
+        for name, tensor in result.architecture.frozen.items():
+            tensors[f"{_FROZEN}/{name}"] = tensor.detach().cpu().contiguous().clone()
     for number, stage in enumerate(result.history):
         if stage.distances is not None:
             tensors[f"distances/{number}"] = torch.as_tensor(stage.distances).contiguous()
@@ -159,9 +166,18 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         "personal": _personal(content["personal"]),
         "history": history,
         "clustered": content["clustered"],
+        "architecture": _architecture(content, tensors),
         **{name: tensors.get(name) for name in _OPTIONAL},
         **{name: _statistics(name, tensors) for name in _STATISTICS},
     }
+
+
+def _architecture(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Architecture | None:
+    """Return the architecture, None if the result was saved without one."""
+    described = content.get("architecture")
+    if described is None:
+        return None
+    return Architecture.from_json(described, _parts(_FROZEN, tensors))
 
 
 def _statistics(name: str, tensors: Mapping[str, Tensor]) -> LossLimits | InputStatistics | None:
