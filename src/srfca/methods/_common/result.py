@@ -21,12 +21,14 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, as_clients
 from srfca.federation.requests import Personal, Scores, Split
 from srfca.methods._common.assignment import Assignment, assign_by_inputs, assign_by_losses
+from srfca.methods._common.export import export_models
 from srfca.methods._common.input_statistics import InputStatistics, input_statistics
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.predictor import predictor_of, with_model
 from srfca.methods._common.result_files import read_result, write_result
 from srfca.methods._common.stage import Stage
 from srfca.models.architecture import Architecture, Module
+from srfca.models.export import ExportFormat
 from srfca.models.factory import Model
 from srfca.models.prediction import Inputs, like, outputs_of
 from srfca.models.signature import Signature
@@ -354,6 +356,34 @@ class Result:
         """
         outputs, signature = self._outputs(x, client, cluster)
         return like(signature.probabilities(outputs), x)
+
+    def export(
+        self,
+        folder: str | Path,
+        format: ExportFormat = "safetensors",
+        *,
+        clusters: Iterable[int] | None = None,
+        clients: Iterable[str | int] = (),
+    ) -> list[Path]:
+        """Write models as files for other programs, and ``models.json``, which lists them.
+
+        Args:
+            folder: The folder.
+            format: ``safetensors``; ``torch``, a ``state_dict`` that ``torch.load`` reads with
+                ``weights_only=True``; or ``onnx``, which needs ``srfca[onnx]``.
+            clusters: Which clusters' models; None is all of them, or none if clients are named.
+            clients: Which clients' final models, by name or position.
+
+        Returns:
+            The files, ``models.json`` last.
+
+        Raises:
+            InputError: As ``module`` does; or if the format is unknown, or cannot hold a model.
+        """
+        named = list(clients)
+        if clusters is None:
+            clusters = [] if named else range(len(self.models))
+        return export_models(self, Path(folder), format, list(clusters), named)
 
     def _outputs(
         self, x: Inputs, client: str | int | None, cluster: int | None
