@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.data.schema import Schema
 from srfca.data.sources import Source, as_arrays
 from srfca.errors import InputError, require
 from srfca.random import Key, bits, client_words, streams
@@ -78,6 +79,7 @@ class ClientData:
         test: Test samples of the same clients, or None.
         truth: The true partition, where it is known.
         optima: The best model of each true cluster, ``[k*, P]``, where it is known.
+        schema: How the samples were made from a table, if they were.
 
     Examples:
         >>> x, y = torch.randn(8, 3), torch.randn(8)
@@ -90,6 +92,7 @@ class ClientData:
     test: Samples | None = None
     truth: Partition | None = None
     optima: Tensor | None = None
+    schema: Schema | None = None
 
     @classmethod
     def from_arrays(
@@ -161,7 +164,8 @@ class ClientData:
         require(0 <= client < len(self), f"clients are numbered 0 to {len(self) - 1}, not {client}")
         client_id = self.client_ids[client]
         test = None if self.test is None else {client_id: self.test.of(client)}
-        return ClientData.from_arrays({client_id: self.train.of(client)}, test)
+        selected = ClientData.from_arrays({client_id: self.train.of(client)}, test)
+        return replace(selected, schema=self.schema)
 
     def fingerprint(self) -> str:
         """Return a digest of the client ids, all samples and the true partition."""

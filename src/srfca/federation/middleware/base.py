@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -43,6 +44,11 @@ class Middleware:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def schema(self) -> Any:
+        """How samples were made from a table; None if the federation does not know."""
+        return getattr(self.federation, "schema", None)
 
     @property
     def answers_rounds(self) -> bool:

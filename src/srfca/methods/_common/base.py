@@ -215,6 +215,7 @@ class Method(ABC):
             history=tuple(run.history),
             clustered=self.clustered,
             loss_limits=limits,
+            schema=getattr(federation, "schema", None),
         )
 
     def parameters(self) -> dict[str, Any]:

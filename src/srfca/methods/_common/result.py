@@ -17,6 +17,7 @@ from torch import Tensor
 
 from srfca._version import __version__
 from srfca.clustering.partition import Partition
+from srfca.data.schema import Schema
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
@@ -129,6 +130,7 @@ class Result:
             reject newcomers that belong to none.
         input_statistics: What their inputs look like, to place newcomers without labels
             (``with_input_statistics``).
+        schema: How the clients' tables became tensors, if the federation knows.
     """
 
     method: str
@@ -146,6 +148,7 @@ class Result:
     clustered: bool = True
     loss_limits: LossLimits | None = None
     input_statistics: InputStatistics | None = None
+    schema: Schema | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -393,6 +396,7 @@ class Result:
             "client_ids": list(self.client_ids),
             "labels": self.labels.tolist(),
             "personal": None if self.personal is None else asdict(self.personal),
+            "schema": None if self.schema is None else self.schema.to_json(),
             "history": history,
         }
         replace_file(folder / "tensors.safetensors", packed)
@@ -451,6 +455,7 @@ class Result:
             personal=_restore_personal(content["personal"]),
             history=history,
             clustered=content["clustered"],
+            schema=None if (s := content.get("schema")) is None else Schema.from_json(s),
             **_restore_tensors(tensors),
         )
 
