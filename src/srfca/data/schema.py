@@ -15,6 +15,7 @@ from srfca.data.table import Table, is_text
 from srfca.errors import InputError, require, unknown
 
 TargetKind = Literal["classes", "values"]
+Dtype = Literal["float32", "float64", "int64", "uint8"]
 Label = str | int | float | bool
 """The name of a class."""
 
@@ -69,7 +70,7 @@ class Schema:
     target_mean: float = 0.0
     target_scale: float = 1.0
     shape: tuple[int, ...] | None = None
-    dtype: Literal["float32", "int64", "uint8"] = "float32"
+    dtype: Dtype = "float32"
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -92,13 +93,16 @@ class Schema:
                 training, or has a category that is not known.
         """
         columns = _as_table(table).columns(self.features)
-        if self.shape is not None:
-            return self._encode_array(columns[self.features[0]])
-        parts = [self._encode_feature(name, column) for name, column in columns.items()]
-        inputs = np.column_stack(parts)
+        inputs: NDArray[Any]
+        if self.shape is None:
+            parts = [self._encode_feature(name, column) for name, column in columns.items()]
+            inputs = np.column_stack(parts)
+        else:
+            inputs = self._encode_array(columns[self.features[0]])
         if self.mean:
-            inputs = (inputs - np.array(self.mean)) / np.array(self.scale)
-        return torch.from_numpy(inputs).to(getattr(torch, self.dtype))
+            flat = inputs.reshape(len(inputs), len(self.mean))
+            inputs = ((flat - np.array(self.mean)) / np.array(self.scale)).reshape(inputs.shape)
+        return torch.from_numpy(np.ascontiguousarray(inputs)).to(getattr(torch, self.dtype))
 
     def encode_targets(self, table: Any) -> Tensor:
         """Return the targets of a table's rows: ``[n]`` labels, or ``[n]`` values.
@@ -188,7 +192,8 @@ class Schema:
         one_hot: NDArray[np.float64] = (values[:, None] == np.array(categories)).astype(np.float64)
         return one_hot
 
-    def _encode_array(self, column: NDArray[Any]) -> Tensor:
+    def _encode_array(self, column: NDArray[Any]) -> NDArray[Any]:
+        """Return the samples of a column of arrays, ``[n, *shape]``."""
         require(not is_text(column), _not_numbers(self.features[0], column))
         samples = column[:, None] if column.ndim == 1 and self.shape == (1,) else column
         require(
@@ -196,11 +201,7 @@ class Schema:
             f"{self.features[0]!r} has samples of shape {samples.shape[1:]}, but those of the "
             f"training data are of shape {self.shape}",
         )
-        if self.dtype == "float32" and self.mean:
-            flat = samples.reshape(len(samples), -1).astype(np.float64)
-            flat = (flat - np.array(self.mean)) / np.array(self.scale)
-            samples = flat.reshape(samples.shape)
-        return torch.from_numpy(np.ascontiguousarray(samples)).to(getattr(torch, self.dtype))
+        return samples
 
     def _labels(self, column: NDArray[Any]) -> NDArray[np.int64]:
         """Return the labels of classes, ``[n]``."""
@@ -213,7 +214,7 @@ class Schema:
                 f"data: {_listed(new)}; known are {_listed(self.classes)}"
             )
         labels = np.array([order[value] for value in values.tolist()], dtype=np.int64)
-        return labels[inverse]
+        return labels[inverse].reshape(column.shape)
 
 
 def _as_table(table: Any) -> Table:

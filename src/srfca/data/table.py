@@ -56,6 +56,17 @@ class Table:
     def __len__(self) -> int:
         return self._length
 
+    def require_column(self, name: str) -> None:
+        """Raise an ``InputError`` if there is no such column."""
+        if name in self.names:
+            return
+        index = None if self._frame is None else getattr(self._frame.to_native(), "index", None)
+        require(
+            name not in getattr(index, "names", ()),
+            f"{name!r} is the index of the table, not a column: give df.reset_index()",
+        )
+        raise unknown("column", name, self.names)
+
     def columns(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Return columns as arrays of numbers, truth values or strings, without missing values.
 
@@ -71,8 +82,7 @@ class Table:
                 else, such as dates. The message names it and says what to do.
         """
         for name in names:
-            if name not in self.names:
-                raise unknown("column", name, self.names)
+            self.require_column(name)
         read = {name: self._read(name) for name in names}
         missing = {name: count for name, (_, count) in read.items() if count}
         if missing:
@@ -106,7 +116,7 @@ def _as_frame(source: Any) -> Any:
     """Return a data frame of narwhals."""
     datasets = sys.modules.get("datasets")  # imported already if the source is one of its tables
     if datasets is not None and isinstance(source, datasets.Dataset):
-        source = source.with_format("arrow")[:]
+        source = _arrow_table(source, datasets.ClassLabel)
     try:
         return nw.from_native(source, eager_only=True)
     except TypeError as error:
@@ -119,6 +129,17 @@ def _as_frame(source: Any) -> Any:
         raise InputError(f"a {type(source).__name__} is not a table: {hint}") from error
     except Exception as error:  # narwhals' own errors, such as for two columns of one name
         raise InputError(f"the table cannot be read: {error}") from error
+
+
+def _arrow_table(dataset: Any, class_label: type) -> Any:
+    """Return a Hugging Face ``Dataset`` as a pyarrow table, with the names of classes."""
+    table = dataset.with_format("arrow")[:]
+    for name, feature in dataset.features.items():
+        if isinstance(feature, class_label):
+            names = dict(enumerate(feature.names))  # type: ignore[attr-defined]
+            labels = [names.get(label) for label in table[name].to_pylist()]
+            table = table.set_column(table.column_names.index(name), name, [labels])
+    return table
 
 
 def _as_array(values: Any) -> NDArray[Any]:
@@ -171,9 +192,8 @@ def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
     if kind == "f":
         infinite = int((~np.isfinite(values)).sum())
         require(not infinite, f"column {name!r} has {infinite} infinite values: correct them")
-        return values.astype(
-            np.float64 if values.dtype.itemsize > 8 else values.dtype.newbyteorder("=")
-        )
+        wide = values.dtype.itemsize > 8
+        return values.astype(np.float64 if wide else values.dtype.newbyteorder("="), copy=False)
     return values
 
 
