@@ -214,7 +214,7 @@ def test_many_whole_numbers_are_classes_only_without_gaps() -> None:
         ({"test": "buys"}, "'buys' is named for two purposes"),
         ({"features": []}, "there are no features"),
         ({"age": [1, 2, None, 3, None, 4], "city": [None] * 6},
-         r"2 columns of a table of 6 rows: 'age' \(2\), 'city' \(6\). Fill them in, drop these"),
+         r"2 columns of a table of 6 rows: 'age' \(2\), 'city' \(6\). Fill them in, choose other"),
         ({"buys": ["a", None] * 3}, r"'buys' \(3\)"),
         ({"shop": [1.0, 2.0] * 3}, "'shop' names the client of each row.* not float64"),
         ({"shop": [True, False] * 3}, "strings or whole numbers, not bool"),

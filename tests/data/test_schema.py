@@ -95,7 +95,7 @@ def test_arrays_keep_their_shape_and_type() -> None:
     [
         ({"age": None}, "unknown column 'age'"),
         ({"age": [1.0, None, float("nan")]}, r"missing values in 1 column of a table of 3 rows: "
-         r"'age' \(2\). Fill them in, drop these rows .*dropna\(subset=\['age'\]\)"),
+         r"'age' \(2\). Fill them in, choose .*, or leave these rows out with missing='drop'"),
         ({"age": np.ma.masked_array([1, 2, 3], [True, False, False])}, r"'age' \(1\)"),
         ({"age": ["1", "2", "3"]}, "column 'age' must be numbers, but holds strings, such as '1'"),
         ({"age": [1, 2, float("inf")]}, "column 'age' has 1 infinite values"),

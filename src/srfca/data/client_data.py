@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -157,6 +157,7 @@ class ClientData:
         cluster: str | None = None,
         target_kind: TargetKind | None = None,
         standardize: bool | None = None,
+        missing: Literal["error", "drop"] = "error",
         seed: int = 0,
     ) -> ClientData:
         """Return the rows of a table as client data, checked.
@@ -178,6 +179,7 @@ class ClientData:
                 as for 0.0 and 1.0.
             standardize: Whether numbers, and targets that are values, get mean 0 and standard
                 deviation 1 over all training rows; None does so for everything but arrays.
+            missing: ``"drop"`` leaves out rows with a missing value in a column that is used.
             seed: Decides which rows are drawn for testing.
 
         Returns:
@@ -201,7 +203,7 @@ class ClientData:
 
         return from_frame(
             table, client=client, target=target, features=features, test=test, cluster=cluster,
-            target_kind=target_kind, standardize=standardize, seed=seed,
+            target_kind=target_kind, standardize=standardize, missing=missing, seed=seed,
         )  # fmt: skip
 
     def __len__(self) -> int:

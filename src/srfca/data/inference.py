@@ -144,7 +144,8 @@ def _categories(name: str, column: NDArray[Any]) -> tuple[str, ...]:
     require(
         len(values) <= MAX_CATEGORIES,
         f"column {name!r} has {len(values)} different strings, such as {values[0]!r}; a feature "
-        f"can have at most {MAX_CATEGORIES}: leave it out, or make numbers of it",
+        f"can have at most {MAX_CATEGORIES}: leave it out by naming the features (features=[...], "
+        "--features on the command line), or make numbers of it",
     )
     return tuple(values)
 

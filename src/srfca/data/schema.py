@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from srfca.data.table import Table, is_text
+from srfca.data.table import as_table, is_text
 from srfca.errors import InputError, require, unknown
 
 TargetKind = Literal["classes", "values"]
@@ -92,7 +92,7 @@ class Schema:
             InputError: If a feature is missing, has missing values, has another type than in
                 training, or has a category that is not known.
         """
-        columns = _as_table(table).columns(self.features)
+        columns = as_table(table).columns(self.features)
         inputs: NDArray[Any]
         if self.shape is None:
             parts = [self._encode_feature(name, column) for name, column in columns.items()]
@@ -102,7 +102,9 @@ class Schema:
         if self.mean:
             flat = inputs.reshape(len(inputs), len(self.mean))
             inputs = ((flat - np.array(self.mean)) / np.array(self.scale)).reshape(inputs.shape)
-        return torch.from_numpy(np.ascontiguousarray(inputs)).to(getattr(torch, self.dtype))
+        return torch.from_numpy(np.require(inputs, requirements=["C", "W"])).to(
+            getattr(torch, self.dtype)
+        )
 
     def encode_targets(self, table: Any) -> Tensor:
         """Return the targets of a table's rows: ``[n]`` labels, or ``[n]`` values.
@@ -113,7 +115,9 @@ class Schema:
         """
         if self.target is None:
             raise InputError("the schema has no target column")
-        column = _as_table(table).columns([self.target])[self.target]
+        column = as_table(table).columns([self.target])[self.target]
+        if column.dtype.kind != "f" and column.shape[1:] == (1,):
+            column = column[:, 0]
         if self.target_kind == "classes":
             return torch.from_numpy(self._labels(column))
         require(column.dtype.kind in "biuf", _not_numbers(self.target, column))
@@ -215,10 +219,6 @@ class Schema:
             )
         labels = np.array([order[value] for value in values.tolist()], dtype=np.int64)
         return labels[inverse].reshape(column.shape)
-
-
-def _as_table(table: Any) -> Table:
-    return table if isinstance(table, Table) else Table(table)
 
 
 def _not_numbers(name: str, column: NDArray[Any]) -> str:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from srfca.errors import InputError, require, unknown
 
-_KINDS = {"M": "dates or times", "m": "time spans", "c": "complex numbers", "V": "records"}
+_LISTS = (list, tuple, np.ndarray)
+"""What a cell that is an array can be."""
+_TIMES = {"M": "dates or times", "m": "time spans"}
 """Kinds of numpy types that are refused, in words."""
 
 
@@ -67,11 +69,13 @@ class Table:
         )
         raise unknown("column", name, self.names)
 
-    def columns(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    def columns(self, names: Sequence[str], drop_missing: bool = False) -> dict[str, NDArray[Any]]:
         """Return columns as arrays of numbers, truth values or strings, without missing values.
 
         Args:
             names: Which columns.
+            drop_missing: Leave out rows with a missing value in one of these columns, instead of
+                raising an error.
 
         Returns:
             ``[n]`` each, or ``[n, ...]`` for a column of lists of the same lengths. Categorical
@@ -81,30 +85,46 @@ class Table:
             InputError: If a column is not there, has missing or infinite values, or holds anything
                 else, such as dates. The message names it and says what to do.
         """
-        for name in names:
-            self.require_column(name)
-        read = {name: self._read(name) for name in names}
-        missing = {name: count for name, (_, count) in read.items() if count}
-        if missing:
-            counts = ", ".join(f"{name!r} ({count})" for name, count in missing.items())
+        columns = {name: self.raw(name) for name in names}
+        missing = {name: _is_missing(column) for name, column in columns.items()}
+        counts = {name: int(rows.sum()) for name, rows in missing.items() if rows.any()}
+        if counts and drop_missing:
+            complete = ~np.any([*missing.values()], axis=0)
+            require(bool(complete.any()), f"every row has a missing value: {_listed(counts)}")
+            columns = {name: column[complete] for name, column in columns.items()}
+        elif counts:
             raise InputError(
-                f"missing values in {len(missing)} column{'s' * (len(missing) > 1)} of a table of "
-                f"{len(self)} rows: {counts}. Fill them in, drop these rows (of a data frame: "
-                f"df.dropna(subset={[*missing]})), or leave a feature out"
+                f"missing values in {len(counts)} column{'s' * (len(counts) > 1)} of a table of "
+                f"{len(self)} rows: {_listed(counts)}. Fill them in, choose other features, or "
+                "leave these rows out with missing='drop' (--missing drop on the command line)"
             )
-        return {name: _plain(name, values) for name, (values, _) in read.items()}
+        return {name: _plain(name, values) for name, values in columns.items()}
 
-    def _read(self, name: str) -> tuple[NDArray[Any], int]:
-        """Return a column and the number of its missing values."""
+    def raw(self, name: str) -> NDArray[Any]:
+        """Return a column as an array, in which missing values are None or NaN.
+
+        Raises:
+            InputError: If there is no such column, or it has lists of different lengths.
+        """
+        self.require_column(name)
+        values = self._arrays[name] if self._frame is None else _series_values(self._frame[name])
+        if values.dtype.kind == "O" and len(values) and all(isinstance(v, _LISTS) for v in values):
+            return _stack(name, values)
+        return values
+
+    def holds_arrays(self, name: str) -> bool:
+        """Tell whether the cells of a column are lists or arrays."""
         if self._frame is None:
             values = self._arrays[name]
-            return values, _count_missing(values)
-        series = self._frame[name]
-        values = series.to_numpy()
-        missing = max(int(series.null_count()), _count_missing(values))
-        if not missing and series.dtype in (nw.Categorical, nw.Enum):
-            values = values.astype(np.str_)
-        return values, missing
+            return values.ndim > 1 or (len(values) > 0 and isinstance(values[0], _LISTS))
+        dtype = self._frame.schema[name]
+        first = self._frame[name].drop_nulls().head(1).to_list() if dtype == nw.Object else []
+        return dtype in (nw.List, nw.Array) or (len(first) > 0 and isinstance(first[0], _LISTS))
+
+
+def as_table(source: Any) -> Table:
+    """Return a table as it is, or a view of any other source."""
+    return source if isinstance(source, Table) else Table(source)
 
 
 def is_text(values: NDArray[Any]) -> bool:
@@ -161,17 +181,60 @@ def _as_array(values: Any) -> NDArray[Any]:
     return array
 
 
-def _count_missing(values: NDArray[Any]) -> int:
-    """Return how many entries are None, NaN or NaT."""
+def _series_values(series: Any) -> NDArray[Any]:
+    """Return the values of a series; missing ones are None or NaN."""
+    if not series.null_count():
+        flat = _flattened(series.to_native()) if series.dtype in (nw.List, nw.Array) else None
+        values: NDArray[Any] = series.to_numpy() if flat is None else flat
+        categorical = series.dtype in (nw.Categorical, nw.Enum)
+        return values.astype(np.str_) if categorical else values
+    values = series.to_numpy()
+    if values.dtype.kind == "O":  # libraries have different objects for missing values
+        values = values.copy()
+        values[series.is_null().to_numpy()] = None
+    return values
+
+
+def _flattened(native: Any) -> NDArray[Any] | None:
+    """Return a pyarrow column of lists of the same lengths as ``[n, ...]``, else None.
+
+    It is faster than to stack the lists one by one.
+    """
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None or not isinstance(native, pyarrow.ChunkedArray):
+        return None
+    types, column, shape = pyarrow.types, native.combine_chunks(), [len(native)]
+    while any(
+        is_list(column.type)
+        for is_list in (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    ):
+        lengths = column.value_lengths().unique().to_pylist()
+        if column.null_count or len(lengths) != 1:
+            return None
+        shape.append(lengths[0])
+        column = column.flatten()
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return None if column.null_count else values.reshape(shape)
+
+
+def _is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which entries are None, NaN or NaT; an array is missing if one of its entries is."""
+    missing = np.zeros(values.shape, dtype=np.bool_)
     if values.dtype.kind == "f":
-        return int(np.isnan(values).reshape(len(values), -1).any(1).sum()) if len(values) else 0
-    if values.dtype.kind in "Mm":
-        return int(np.isnat(values).sum())
-    if values.dtype.kind == "O":
-        return sum(
-            value is None or (isinstance(value, float) and value != value) for value in values
-        )
-    return 0
+        missing = np.isnan(values)
+    elif values.dtype.kind in "Mm":
+        missing = np.isnat(values)
+    elif values.dtype.kind == "O":
+        missing = np.array([_is_nothing(value) for value in values], dtype=np.bool_)
+    return missing.any(tuple(range(1, missing.ndim))).reshape(-1)
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name!r} ({count})" for name, count in counts.items())
 
 
 def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
@@ -183,9 +246,9 @@ def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "O":
         values = _from_objects(name, values)
     kind = values.dtype.kind
-    if kind in _KINDS:
+    if kind in _TIMES:
         raise InputError(
-            f"column {name!r} holds {_KINDS[kind]} ({values.dtype}), which are not numbers: make "
+            f"column {name!r} holds {_TIMES[kind]} ({values.dtype}), which are not numbers: make "
             "numbers of it (an hour, a weekday, days since a date), or leave it out"
         )
     require(kind in "biufU", f"column {name!r} holds {values.dtype}, not numbers or strings")
@@ -194,6 +257,8 @@ def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
         require(not infinite, f"column {name!r} has {infinite} infinite values: correct them")
         wide = values.dtype.itemsize > 8
         return values.astype(np.float64 if wide else values.dtype.newbyteorder("="), copy=False)
+    if kind in "iu" and values.dtype != np.uint8:
+        return values.astype(np.int64, copy=False)
     return values
 
 
@@ -205,7 +270,7 @@ def _from_objects(name: str, values: NDArray[Any]) -> NDArray[Any]:
         return values.astype(np.bool_)
     if all(isinstance(value, int | float | Decimal | np.number) for value in values):
         return values.astype(np.float64)
-    if all(isinstance(value, list | tuple | np.ndarray) for value in values):
+    if all(isinstance(value, _LISTS) for value in values):  # rows with missing ones were dropped
         return _stack(name, values)
     types = sorted({type(value).__name__ for value in values})
     raise InputError(
@@ -224,4 +289,6 @@ def _stack(name: str, values: NDArray[Any]) -> NDArray[Any]:
             f"column {name!r} has lists of {lengths[0]} to {lengths[-1]} entries, but they must "
             "all have the same length"
         ) from None
+    incomplete = stacked.dtype.kind == "O" or _is_missing(stacked).any()
+    require(not incomplete, f"column {name!r} has arrays with missing values: fill them in")
     return stacked
