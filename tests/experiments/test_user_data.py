@@ -61,6 +61,9 @@ def test_integer_inputs_become_floating_point(tmp_path: Path) -> None:
     assert experiment.arguments("model") == {"inputs": 16, "hidden": (7,), "outputs": 2}
     federation = runner.make_federation(experiment, seed=0)
     assert federation.initial_model(0).shape == (16 * 7 + 7 + 7 * 2 + 2,)
+    schema = federation.schema
+    assert schema is not None
+    assert schema.encode({"x": x[:2]}).dtype == federation.data.train.x.dtype
     metrics = runner.run_method(experiment.set(["steps=2"]), "local", federation, seed=0).metrics
     assert metrics["scored_on"] == "test"
     assert metrics["misclustering"] is None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from srfca.data.client_data import ClientData, Samples, hold_out
+from srfca.data.schema import Schema
 from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
 from srfca.engine.autograd_training import train_by_autograd
 from srfca.engine.backends.autograd import Precision, matmul_precision, precision_named
@@ -200,6 +201,11 @@ class Simulation:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self._layout.layers
+
+    @property
+    def schema(self) -> Schema | None:
+        """How the samples were made from a table, if they were."""
+        return self.data.schema
 
     @property
     def optimizer_states(self) -> OptimizerStates:

@@ -28,18 +28,19 @@ HIDDEN = (64,)
 """Hidden layers of an MLP by default."""
 
 
-def experiment_from_data(path: str | Path, model: str = "mlp") -> Experiment:
+def experiment_from_data(path: str | Path, model: str = "mlp", **options: Any) -> Experiment:
     """Return an experiment on the data of a file or folder.
 
     Args:
-        path: An ``.npz`` or ``.parquet`` file, or a folder of these.
+        path: A ``.csv``, ``.parquet`` or ``.npz`` file, or a folder of these.
         model: The name of a model, whose sizes then follow from the data, or ``MODULE:FACTORY``.
+        options: Those of ``srfca.data.load``: the names of columns and what is done with them.
 
     Raises:
         InputError: If the data cannot be read, or the model does not exist or does not fit.
     """
     path = Path(path)
-    clients = data.load(path)
+    clients = data.load(path, **options)
     sections: dict[str, dict[str, Any]] = {key: {} for key in (*SHARED_SECTIONS, *METHODS.items())}
     sections |= {"data": {"name": str(path)}, "model": {"name": model}}
     sections |= {"local_training": dict(LOCAL_TRAINING)}
@@ -59,7 +60,7 @@ def experiment_from_data(path: str | Path, model: str = "mlp") -> Experiment:
         sections=sections,
         user_data=_returning(clients),
         fingerprint=fingerprint(clients, model),
-        reload=partial(experiment_from_data, path, model),
+        reload=partial(experiment_from_data, path, model, **options),
     )
 
 
@@ -123,13 +124,16 @@ def num_outputs(clients: ClientData) -> int:
 
 
 def with_float_inputs(clients: ClientData) -> ClientData:
-    """Return the clients with floating-point inputs."""
+    """Return the clients with floating-point inputs, also of new tables that are encoded."""
 
     def convert(samples: Samples) -> Samples:
         return samples if samples.x.is_floating_point() else replace(samples, x=samples.x.float())
 
     test = None if clients.test is None else convert(clients.test)
-    return replace(clients, train=convert(clients.train), test=test)
+    schema = clients.schema
+    if schema is not None and schema.dtype in ("int64", "uint8"):
+        schema = replace(schema, dtype="float32")
+    return replace(clients, train=convert(clients.train), test=test, schema=schema)
 
 
 def _returning(clients: ClientData) -> Callable[..., ClientData]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -49,6 +50,11 @@ class Middleware:
     def architecture(self) -> Architecture | None:
         """What a row needs to become a module."""
         return self.federation.architecture
+
+    @property
+    def schema(self) -> Any:
+        """How samples were made from a table; None if the federation does not know."""
+        return getattr(self.federation, "schema", None)
 
     @property
     def answers_rounds(self) -> bool:

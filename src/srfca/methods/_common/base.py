@@ -216,6 +216,7 @@ class Method(ABC):
             clustered=self.clustered,
             loss_limits=limits,
             architecture=federation.architecture,
+            schema=getattr(federation, "schema", None),
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.data.schema import Schema
 from srfca.errors import InputError, require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
@@ -66,6 +67,7 @@ class Result:
         input_statistics: What their inputs look like, to place newcomers without labels
             (``with_input_statistics``).
         architecture: What a model needs to become a module, for ``module`` and ``predict``.
+        schema: How the clients' tables became tensors, if the federation knows.
     """
 
     method: str
@@ -84,6 +86,7 @@ class Result:
     loss_limits: LossLimits | None = None
     input_statistics: InputStatistics | None = None
     architecture: Architecture | None = None
+    schema: Schema | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from srfca._version import __version__
+from srfca.data.schema import Schema
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.middleware.counting import Budget
@@ -68,6 +69,7 @@ def write_result(result: Result, folder: Path) -> Path:
         "client_ids": list(result.client_ids),
         "labels": result.labels.tolist(),
         "personal": None if result.personal is None else asdict(result.personal),
+        "schema": None if result.schema is None else result.schema.to_json(),
         "architecture": None if architecture is None else architecture.to_json(),
         "history": [_stage_content(stage) for stage in result.history],
     }
@@ -101,7 +103,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     )
     try:
         return _fields(content, load(packed))
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, InputError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from error
 
 
@@ -167,6 +169,7 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         "history": history,
         "clustered": content["clustered"],
         "architecture": _architecture(content, tensors),
+        "schema": None if (schema := content.get("schema")) is None else Schema.from_json(schema),
         **{name: tensors.get(name) for name in _OPTIONAL},
         **{name: _statistics(name, tensors) for name in _STATISTICS},
     }
