@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -12,8 +11,6 @@ from torch import Tensor, nn
 from srfca.errors import InputError, describe, require
 from srfca.models.signature import Signature, dtype_name, dtype_named
 
-Inputs = TypeVar("Inputs", Tensor, NDArray[Any])
-"""Inputs as a tensor or as an array; predictions are of the same type."""
 BATCH = 512
 """Samples of a pass."""
 
@@ -51,8 +48,3 @@ def outputs_of(module: nn.Module, x: Tensor | NDArray[Any], signature: Signature
             f"the model does not take x with samples of shape {tuple(inputs.shape[1:])}: it was "
             f"trained on samples of shape {signature.input_shape} ({describe(error)})"
         ) from error
-
-
-def like(values: Tensor, x: Inputs) -> Inputs:
-    """Return values as a tensor if the inputs are a tensor, otherwise as an array."""
-    return values if isinstance(x, Tensor) else np.asarray(values)

@@ -17,13 +17,13 @@ from srfca.methods._common.predictor import client_position
 from srfca.models.export import SUFFIXES, ExportFormat, check_format, onnx_bytes, state_bytes
 
 if TYPE_CHECKING:
-    from srfca.methods._common.result import Result
+    from srfca.methods._common.result_models import ResultModels
 
 INDEX_FILE = "models.json"
 
 
 def export_models(
-    result: Result,
+    result: ResultModels,
     folder: Path,
     format: ExportFormat,
     clusters: Sequence[int],
@@ -67,7 +67,10 @@ def export_models(
 
 
 def _content(
-    result: Result, format: ExportFormat, client: int | None = None, cluster: int | None = None
+    result: ResultModels,
+    format: ExportFormat,
+    client: int | None = None,
+    cluster: int | None = None,
 ) -> bytes:
     """Return one model as a file."""
     if format != "onnx":
@@ -83,7 +86,7 @@ def _content(
     return onnx_bytes(module, signature)
 
 
-def _index(result: Result, format: str, entries: list[dict[str, Any]]) -> bytes:
+def _index(result: ResultModels, format: str, entries: list[dict[str, Any]]) -> bytes:
     """Return what is in the folder, as JSON."""
     signature = None if result.architecture is None else result.architecture.signature
     content = {
@@ -91,6 +94,7 @@ def _index(result: Result, format: str, entries: list[dict[str, Any]]) -> bytes:
         "method": result.method,
         "format": format,
         "signature": None if signature is None else signature.to_json(),
+        "schema": None if result.schema is None else result.schema.to_json(),
         "models": entries,
     }
     return (json.dumps(content, indent=1) + "\n").encode()

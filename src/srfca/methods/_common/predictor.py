@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from srfca.errors import InputError, require, unknown
-from srfca.models.architecture import Architecture
-from srfca.models.factory import Model
 
 if TYPE_CHECKING:
-    from srfca.methods._common.result import Result
+    from srfca.methods._common.result_models import ResultModels
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +28,7 @@ class Predictor:
     weights: Tensor | None = None
 
 
-def predictor_of(result: Result, client: str | int | None, cluster: int | None) -> Predictor:
+def predictor_of(result: ResultModels, client: str | int | None, cluster: int | None) -> Predictor:
     """Return the final model or mixture of a client, or the model of a cluster.
 
     Args:
@@ -50,7 +48,7 @@ def predictor_of(result: Result, client: str | int | None, cluster: int | None) 
     return _predictor_of_client(result, client_position(result, client))
 
 
-def client_position(result: Result, client: str | int) -> int:
+def client_position(result: ResultModels, client: str | int) -> int:
     """Return the position of a client.
 
     Args:
@@ -73,29 +71,7 @@ def client_position(result: Result, client: str | int) -> int:
     return position
 
 
-def with_model(result: Result, model: Model) -> Result:
-    """Return a result with what makes its modules.
-
-    Args:
-        result: The result.
-        model: As for ``Simulation``.
-
-    Raises:
-        InputError: If its tensors have other names or shapes than the result's, or, where these
-            were not saved, its rows another length.
-    """
-    if result.architecture is not None:
-        return replace(result, architecture=result.architecture.with_model(model))
-    architecture, length = Architecture.of(model), result.models.shape[1]
-    require(
-        architecture.layout.length == length,
-        f"the result has models of {length} trained values, but model makes a module of "
-        f"{architecture.layout.length}",
-    )
-    return replace(result, architecture=architecture)
-
-
-def _predictor_of_client(result: Result, client: int) -> Predictor:
+def _predictor_of_client(result: ResultModels, client: int) -> Predictor:
     name = result.client_ids[client]
     require(
         result.personal is None or result.individual_models is not None,
@@ -121,7 +97,7 @@ def _predictor_of_client(result: Result, client: int) -> Predictor:
     return Predictor(row.unsqueeze(0))
 
 
-def _cluster_row(result: Result, cluster: int) -> Tensor:
+def _cluster_row(result: ResultModels, cluster: int) -> Tensor:
     count = len(result.models)
     require(
         0 <= cluster < count,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.data.schema import Schema
-from srfca.errors import InputError, require
+from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
 from srfca.federation.mixture import Mixture
@@ -22,17 +22,13 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, as_clients
 from srfca.federation.requests import Personal, Scores, Split
 from srfca.methods._common.assignment import Assignment, assign_by_inputs, assign_by_losses
-from srfca.methods._common.export import export_models
 from srfca.methods._common.input_statistics import InputStatistics, input_statistics
 from srfca.methods._common.loss_limits import LossLimits
-from srfca.methods._common.predictor import predictor_of, with_model
 from srfca.methods._common.result_files import read_result, write_result
+from srfca.methods._common.result_models import ResultModels
 from srfca.methods._common.stage import Stage
-from srfca.models.architecture import Architecture, Module
-from srfca.models.export import ExportFormat
+from srfca.models.architecture import Architecture
 from srfca.models.factory import Model
-from srfca.models.prediction import Inputs, like, outputs_of
-from srfca.models.signature import Signature
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -44,7 +40,7 @@ def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(ResultModels):
     """A model for every client: that of its cluster, an individual one, or a mixture.
 
     Args:
@@ -272,143 +268,6 @@ class Result:
 
         return adapt(self, federation, local, rounds)
 
-    def module(self, client: str | int | None = None, *, cluster: int | None = None) -> Module:
-        """Return a client's or a cluster's model as an ordinary PyTorch module.
-
-        It is a new module on the CPU, in evaluation mode: ready to predict, or to train on. A
-        client's model is its final one: fine-tuned, individual, with its head, a mixture that
-        averages as its scores do, or that of its cluster.
-
-        Args:
-            client: A client's name, or its position in ``client_ids``.
-            cluster: Instead of a client, the number of a cluster.
-
-        Raises:
-            InputError: If there is no such client or cluster, it has no model, or the module
-                cannot be made again.
-
-        >>> from srfca import FedAvg, LocalTraining, Simulation, data, models
-        >>> digits = data.rotated_digits(num_clients=4)
-        >>> fed = Simulation(digits, models.mlp(64, 10))
-        >>> result = FedAvg(local=LocalTraining(steps=20, lr=0.5)).fit(fed)
-        >>> result.module("3")
-        Sequential(
-          (0): Flatten(start_dim=1, end_dim=-1)
-          (1): Linear(in_features=64, out_features=10, bias=True)
-        )
-        >>> result.predict(digits.test.x[:3].numpy(), client="3").shape
-        (3,)
-        """
-        architecture = self._known_architecture()
-        predictor = predictor_of(self, client, cluster)
-        if predictor.weights is None:
-            return architecture.build(predictor.rows[0])
-        return architecture.build_mixture(predictor.rows, predictor.weights)
-
-    def state_dict(
-        self, cluster: int | None = None, *, client: str | int | None = None
-    ) -> dict[str, Tensor]:
-        """Return a cluster's or a client's model as a ``state_dict``.
-
-        It does not need what makes the module, unless the client has a mixture.
-
-        Args:
-            cluster: The number of a cluster.
-            client: Instead of a cluster, a client's name or its position.
-
-        Raises:
-            InputError: If there is no such client or cluster, or it has no model.
-        """
-        architecture = self._known_architecture()
-        predictor = predictor_of(self, client, cluster)
-        if predictor.weights is None:
-            return architecture.state_dict(predictor.rows[0])
-        return self.module(client).state_dict()
-
-    def predict(
-        self, x: Inputs, client: str | int | None = None, *, cluster: int | None = None
-    ) -> Inputs:
-        """Predict classes, or values if the targets are not classes.
-
-        Args:
-            x: ``[n, ...]`` inputs, as an array or a tensor.
-            client: A client's name, or its position in ``client_ids``.
-            cluster: Instead of a client, the number of a cluster.
-
-        Returns:
-            ``[n, ...]`` classes or values, in the form of ``x``.
-
-        Raises:
-            InputError: As ``module`` does; or if the model does not take ``x``.
-        """
-        outputs, signature = self._outputs(x, client, cluster)
-        return like(signature.predictions(outputs), x)
-
-    def predict_proba(
-        self, x: Inputs, client: str | int | None = None, *, cluster: int | None = None
-    ) -> Inputs:
-        """Predict the probability of each class: ``[n, classes, ...]``.
-
-        Args:
-            x: ``[n, ...]`` inputs, as an array or a tensor.
-            client: A client's name, or its position in ``client_ids``.
-            cluster: Instead of a client, the number of a cluster.
-
-        Raises:
-            InputError: As ``predict`` does; or if the model was not trained with cross entropy.
-        """
-        outputs, signature = self._outputs(x, client, cluster)
-        return like(signature.probabilities(outputs), x)
-
-    def export(
-        self,
-        folder: str | Path,
-        format: ExportFormat = "safetensors",
-        *,
-        clusters: Iterable[int] | None = None,
-        clients: Iterable[str | int] = (),
-    ) -> list[Path]:
-        """Write models as files for other programs, and ``models.json``, which lists them.
-
-        Args:
-            folder: The folder.
-            format: ``safetensors``; ``torch``, a ``state_dict`` that ``torch.load`` reads with
-                ``weights_only=True``; or ``onnx``, which needs ``srfca[onnx]``.
-            clusters: Which clusters' models; None is all of them, or none if clients are named.
-            clients: Which clients' final models, by name or position.
-
-        Returns:
-            The files, ``models.json`` last.
-
-        Raises:
-            InputError: As ``module`` does; or if the format is unknown, or cannot hold a model.
-        """
-        named = list(clients)
-        if clusters is None:
-            clusters = [] if named else range(len(self.models))
-        return export_models(self, Path(folder), format, list(clusters), named)
-
-    def _outputs(
-        self, x: Inputs, client: str | int | None, cluster: int | None
-    ) -> tuple[Tensor, Signature]:
-        module, architecture = self.module(client, cluster=cluster), self._known_architecture()
-        require(
-            architecture.signature is not None,
-            "the result does not say what the outputs of its models mean: use the outputs of "
-            "result.module(client)",
-        )
-        assert architecture.signature is not None
-        return outputs_of(module, x, architecture.signature), architecture.signature
-
-    def _known_architecture(self) -> Architecture:
-        if self.architecture is None:
-            raise InputError(
-                "the result was saved without its architecture, by an earlier version or of a "
-                "federation that does not know it: pass what makes the module, "
-                "Result.load(folder, model=factory)"
-            )
-        return self.architecture
-
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``, each atomically."""
         return write_result(self, Path(folder))
@@ -430,4 +289,14 @@ class Result:
                 model have other names or shapes than the result's.
         """
         result = cls(**read_result(Path(folder)))
-        return result if model is None else with_model(result, model)
+        if model is None:
+            return result
+        if result.architecture is not None:
+            return replace(result, architecture=result.architecture.with_model(model))
+        architecture, length = Architecture.of(model), result.models.shape[1]
+        require(
+            architecture.layout.length == length,
+            f"the result has models of {length} trained values, but model makes a module of "
+            f"{architecture.layout.length}",
+        )
+        return replace(result, architecture=architecture)
