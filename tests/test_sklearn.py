@@ -29,13 +29,11 @@ EXCLUDED: dict[str, str] = {}
 """Checks of scikit-learn that do not apply, with the reason: all of them do."""
 
 
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [SRFCAClassifier(device="cpu"), SRFCARegressor(device="cpu")],
     expected_failed_checks=lambda estimator: EXCLUDED,
 )
-def test_scikit_learn_accepts_the_estimators(  # type: ignore[untyped-decorator]
-    estimator: Any, check: Callable[[Any], None]
-) -> None:
+def test_scikit_learn_accepts_the_estimators(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
