@@ -127,7 +127,7 @@ def test_what_is_unclear_in_a_table_is_asked_for(tmp_path: Path) -> None:
         done = srfca(*named, "--target", "late", "--target-kind", kind, "--no-standardize")
         assert done.returncode == 0, done.stderr
         assert (json.loads(done.stdout)["accuracy"] is not None) == has_accuracy
-    columns = ["--client", "dest", "--target", "late", "--missing", "drop"]
+    columns = ["--client", "dest", "--target", "gained", "--missing", "drop"]
     everything = srfca(*flights, *columns)
     assert "column 'day' has 719 different strings" in everything.stderr
 

@@ -52,7 +52,8 @@ class Table:
             self._length = next(iter(lengths.values()), 0)
         else:
             self._frame = _as_frame(source)
-            self.names = tuple(str(name) for name in self._frame.columns)
+            self._native_names = {str(name): name for name in self._frame.columns}
+            self.names = tuple(self._native_names)  # pandas also has columns 0, 1, ...
             self._length = len(self._frame)
 
     def __len__(self) -> int:
@@ -107,7 +108,7 @@ class Table:
             InputError: If there is no such column, or it has lists of different lengths.
         """
         self.require_column(name)
-        values = self._arrays[name] if self._frame is None else _series_values(self._frame[name])
+        values = self._arrays[name] if self._frame is None else _series_values(self._series(name))
         if values.dtype.kind == "O" and len(values) and all(isinstance(v, _LISTS) for v in values):
             return _stack(name, values)
         return values
@@ -117,13 +118,17 @@ class Table:
         if self._frame is None:
             values = self._arrays[name]
             return values.ndim > 1 or (len(values) > 0 and isinstance(values[0], _LISTS))
-        dtype = self._frame.schema[name]
-        first = self._frame[name].drop_nulls().head(1).to_list() if dtype == nw.Object else []
-        return dtype in (nw.List, nw.Array) or (len(first) > 0 and isinstance(first[0], _LISTS))
+        series = self._series(name)
+        first = series.drop_nulls().head(1).to_list() if series.dtype == nw.Object else []
+        is_list = len(first) > 0 and isinstance(first[0], _LISTS)
+        return is_list or series.dtype in (nw.List, nw.Array)
+
+    def _series(self, name: str) -> Any:
+        return self._frame.get_column(self._native_names[name])
 
 
 def as_table(source: Any) -> Table:
-    """Return a table as it is, or a view of any other source."""
+    """Return a view of any source; a view already is returned unchanged."""
     return source if isinstance(source, Table) else Table(source)
 
 
