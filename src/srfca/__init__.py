@@ -14,11 +14,12 @@ from srfca._version import __version__
 from srfca.errors import InputError
 
 if TYPE_CHECKING:
-    from srfca import aggregation, data, distances, federation, methods, models, testing
+    from srfca import aggregation, data, distances, federation, methods, models, sklearn, testing
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
     from srfca.engine import Simulation
     from srfca.federation import Federation, LocalTraining
+    from srfca.fitting import fit
     from srfca.methods import Method, Result
     from srfca.methods.fedavg import FedAvg
     from srfca.methods.local import Local
@@ -36,8 +37,11 @@ _MODULE_OF = {
     "SRFCA": "srfca.methods.sr_fca",
     "Simulation": "srfca.engine",
     "cluster": "srfca.clustering",
+    "fit": "srfca.fitting",
 }
-_MODULES = ("aggregation", "data", "distances", "federation", "methods", "models", "testing")
+_MODULES = (
+    "aggregation", "data", "distances", "federation", "methods", "models", "sklearn", "testing",
+)  # fmt: skip
 
 __all__ = [
     "SRFCA",
@@ -57,8 +61,10 @@ __all__ = [
     "data",
     "distances",
     "federation",
+    "fit",
     "methods",
     "models",
+    "sklearn",
     "testing",
 ]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_MAX_LISTED = 50
+"""Choices that an error lists."""
+
 
 class InputError(ValueError):
     """Invalid user input; the message names it and says what is allowed."""
@@ -18,7 +21,9 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
     """
     choices = list(choices)
     closest = get_close_matches(str(name), choices, n=1, cutoff=0.6)
-    hint = f"did you mean {closest[0]!r}?" if closest else f"choose from {', '.join(choices)}"
+    more = f" and {len(choices) - _MAX_LISTED} more" if len(choices) > _MAX_LISTED else ""
+    listed = f"choose from {', '.join(choices[:_MAX_LISTED])}{more}"
+    hint = f"did you mean {closest[0]!r}?" if closest else listed
     return InputError(f"unknown {kind} {str(name)!r}: {hint}")
 
 

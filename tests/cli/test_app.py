@@ -108,6 +108,8 @@ def test_version() -> None:
         (["run", "synthetic", "--data", "a.npz"], "'synthetic' or --data a.npz, not both"),
         (["compare"], "name an experiment"),
         (["run", "synthetic", "--model", "mlp"], "--model goes with --data"),
+        (["run", "synthetic", "--client", "a"], "--client goes with --data"),
+        (["run", "synthetic", "--no-standardize"], "--standardize goes with --data"),
         (["run", "--data", "nowhere.npz"], "there is no file or folder nowhere.npz"),
         (["run", "--data", "nowhere.npz", "--quick"], "--quick is for experiments"),
         (["rum"], "No such command 'rum'"),

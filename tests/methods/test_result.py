@@ -13,7 +13,8 @@ from torch import Tensor
 
 from srfca import SRFCA, FedAvg, InputError, Local, LocalTraining, Result, Simulation
 from srfca.federation import Coordinates, Personal
-from srfca.methods._common.result import is_intact, models_of_clients
+from srfca.methods._common.result import models_of_clients
+from srfca.methods._common.result_files import is_intact
 from srfca.models import linear, mlp
 from tests import examples
 from tests.methods.helpers import DropByNumber, StageSteps

@@ -84,6 +84,10 @@ SavedRuns = Annotated[
     Path | None,
     typer.Option(help="Save runs in this folder; runs that it holds are not repeated."),
 ]
+_TABLE_OPTIONS = (
+    "client", "target", "features", "test", "target_kind", "standardize", "missing",
+)  # fmt: skip
+"""Options that say how a user's data are read."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,54 @@ class ExperimentOptions:
     ] = None
     data: Annotated[
         Path | None,
-        typer.Option(help="Your data instead: an .npz or .parquet file, or a folder of these."),
+        typer.Option(
+            help="Your data instead: a .csv, .parquet or .npz file, or a folder of these."
+        ),
+    ] = None
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="With --data: the client of each row; default: the column client.",
+        ),
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --data: what to predict; default: the column y."),
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,...",
+            help="With --data: the inputs; default: x if it is an array, else all other columns.",
+        ),
+    ] = None
+    test: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN|FRACTION",
+            help="With --data: the column that marks test rows, or the fraction of each client's "
+            "rows to draw; default: the column split, if there is one.",
+        ),
+    ] = None
+    target_kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="With --data: classes or values, where both make sense."),
+    ] = None
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize/--no-standardize",
+            help="With --data: bring numbers to mean 0 and standard deviation 1; default: yes, "
+            "unless inputs are an array x.",
+        ),
+    ] = None
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ACTION",
+            help="With --data: drop leaves out rows with missing values; default: error.",
+        ),
     ] = None
     model: Annotated[
         str | None,
@@ -137,17 +188,40 @@ class ExperimentOptions:
         if self.data is not None:
             from srfca.experiments.user_data import experiment_from_data
 
-            require(not self.quick, "--quick is for experiments of 'srfca list', not for --data")
-            return experiment_from_data(self.data, self.model or "mlp")
+            require(
+                not self.quick,
+                "--quick is for experiments of 'srfca list', which say what a small run is; with "
+                "--data, shorten the training: --set steps=20",
+            )
+            return experiment_from_data(self.data, self.model or "mlp", **self._table_options())
         if self.name is None:
             raise InputError("name an experiment ('srfca list' shows them), or give --data")
-        require(
-            self.model is None,
-            f"--model goes with --data: the experiment {self.name!r} has its own model",
-        )
+        for option in ("model", *_TABLE_OPTIONS):
+            require(
+                getattr(self, option) is None,
+                f"--{option.replace('_', '-')} goes with --data: the experiment {self.name!r} has "
+                "its own data and model",
+            )
         from srfca.experiments import config
 
         return config.load(self.name)
+
+    def _table_options(self) -> dict[str, Any]:
+        """Return the options that say how the data are read, as ``srfca.data.load`` takes them."""
+        given = {name: getattr(self, name) for name in _TABLE_OPTIONS}
+        if self.features is not None:
+            given["features"] = split_list(self.features, "--features")
+        if self.test is not None:
+            given["test"] = _column_or_fraction(self.test)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _column_or_fraction(text: str) -> str | float:
+    """Return a number if it is one, else the name of a column."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def with_experiment(command: Callable[..., None]) -> Callable[..., None]:

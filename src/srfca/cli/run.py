@@ -38,6 +38,14 @@ def run(
     fine_tune: FineTune = None,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
+    input_statistics: Annotated[
+        bool,
+        typer.Option(
+            "--input-statistics",
+            help="With --out: also save what clients' inputs look like, so that newcomers without "
+            "labels can be assigned.",
+        ),
+    ] = False,
     journal: Annotated[
         bool,
         typer.Option(
@@ -53,14 +61,20 @@ def run(
 
     with interruptible():
         experiment = options.load([method], fine_tune)
-        runner.make_method(experiment, method)
-        require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
+        made = runner.make_method(experiment, method)
+        require(
+            made.clustered or not input_statistics,
+            f"--input-statistics is for methods that find clusters, but {made.name} does not",
+        )
+        for option, is_set in (("--journal", journal), ("--input-statistics", input_statistics)):
+            require(out is not None or not is_set, f"{option} needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
         journal_folder = previous = None
         if out is not None and journal:
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "as_json": as_json,
+                "input_statistics": input_statistics,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / "journal"
@@ -72,6 +86,9 @@ def run(
         finished = runner.run_method(experiment, method, federation, seed, bars, journal_folder)
         if previous is not None:
             finished = replace(finished, seconds=previous["seconds"])
+        if input_statistics:
+            described = finished.result.with_input_statistics(federation)
+            finished = replace(finished, result=described)
         if out is not None:
             saved.save(finished, experiment, out)
     if as_json:

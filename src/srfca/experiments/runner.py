@@ -17,6 +17,7 @@ from srfca.federation import ClientScores, LocalTraining, Split
 from srfca.methods import Method, Result
 from srfca.methods._common.run import Monitor, diverged
 from srfca.methods.fedavg import FedAvg
+from srfca.models import WarmStart
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def make_federation(
     local = LocalTraining(**experiment.arguments("local_training"))
     pretraining = FedAvg(local=replace(local, steps=steps, lr=local.lr if lr is None else lr))
     start = pretraining.fit(federation, seed=seed, monitor=monitor).models[0]
-    return Simulation(data, federation.module(start), **arguments)
+    return Simulation(data, WarmStart(model, start), **arguments)
 
 
 def make_method(experiment: Experiment, key: str, truth: Partition | None = None) -> Any:

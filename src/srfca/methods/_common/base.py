@@ -21,6 +21,7 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
+from srfca.methods._common.arguments import require_federation
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
 from srfca.methods._common.placement import place_by_losses, placement_request
@@ -181,6 +182,7 @@ class Method(ABC):
         Raises:
             InputError: If the parameters do not fit the federation, or training diverges.
         """
+        require_federation(federation, type(self).__name__)
         require(
             not self.fine_tune_steps or "validation" in federation.splits,
             "fine_tune_steps needs held-out data, but this federation has no validation split",
@@ -219,6 +221,8 @@ class Method(ABC):
             history=tuple(run.history),
             clustered=self.clustered,
             loss_limits=limits,
+            architecture=federation.architecture,
+            schema=getattr(federation, "schema", None),
         )
 
     def parameters(self) -> dict[str, Any]:

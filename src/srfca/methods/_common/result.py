@@ -2,100 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load, save
 from torch import Tensor
 
-from srfca._version import __version__
 from srfca.clustering.partition import Partition
-from srfca.errors import InputError, require
-from srfca.federation.coordinates import Coordinates
+from srfca.data.schema import Schema
+from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
 from srfca.federation.mixture import Mixture
-from srfca.federation.moments import ClientLosses, unpack_outputs
 from srfca.federation.protocol import Federation
-from srfca.federation.replies import Clients, ClientScores, as_clients
-from srfca.federation.requests import OutputMoments, Personal, Scores, Split
-from srfca.files import replace_file, writable_folder
-from srfca.methods._common.input_statistics import (
-    InputStatistics,
-    input_scores,
-    input_statistics,
-    place_by_inputs,
-)
+from srfca.federation.replies import ClientScores, as_clients
+from srfca.federation.requests import Personal, Scores, Split
+from srfca.methods._common.assignment import Assignment, assign_by_inputs, assign_by_losses
+from srfca.methods._common.input_statistics import InputStatistics, input_statistics
 from srfca.methods._common.loss_limits import LossLimits
-from srfca.methods._common.placement import paired_confidence, place_by_losses, placement_request
-
-FORMAT = 3
-
-_OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
-"""Tensors that a result may lack."""
-_STATISTICS: dict[str, type[LossLimits] | type[InputStatistics]] = {
-    "loss_limits": LossLimits,
-    "input_statistics": InputStatistics,
-}
-"""Statistics that a result may lack."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a run.
-
-    Args:
-        name: ONE_SHOT, RECLUSTER 1, ...
-        labels: Cluster of each client after it, -1 for none.
-        seconds: How long it took.
-        loss: Mean over the clients of their model's loss on their held-out data.
-        accuracy: The same for accuracy; None if the targets are not classes.
-        budget: What it cost the clients.
-        notes: What it decided and why: the threshold, its candidates, joined clusters, ...
-        distances: ``[m, m]`` between the clients' local models, NaN if unknown.
-    """
-
-    name: str
-    labels: tuple[int, ...]
-    seconds: float
-    loss: float | None = None
-    accuracy: float | None = None
-    budget: Budget = field(default_factory=Budget)
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    distances: np.ndarray | None = None
-
-    @property
-    def partition(self) -> Partition:
-        """The labels as a partition."""
-        return Partition(self.labels)
-
-
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """The clusters of new clients.
-
-    Args:
-        labels: ``[c]`` cluster of each, -1 if none fits or the client did not reply.
-        losses: ``[c, k]`` loss of each cluster's model on each client's data; NaN if the client did
-            not reply, or was placed without labels.
-        scores: ``[c, k]`` how unlike a cluster's clients a newcomer is, in standard deviations;
-            beyond 4.25 with labels, or 3 without, it does not belong to the cluster. NaN if the
-            client did not reply, or the result has no limits.
-        confidence: ``[c]`` how sure the nearest cluster is against the next one, from 0 to 1; NaN
-            if the client did not reply.
-    """
-
-    labels: NDArray[np.int64]
-    losses: Tensor
-    scores: NDArray[np.float64]
-    confidence: NDArray[np.float64]
+from srfca.methods._common.result_files import read_result, write_result
+from srfca.methods._common.result_models import ResultModels
+from srfca.methods._common.stage import Stage
+from srfca.models.architecture import Architecture
+from srfca.models.factory import Model
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -107,7 +40,7 @@ def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(ResultModels):
     """A model for every client: that of its cluster, an individual one, or a mixture.
 
     Args:
@@ -129,6 +62,8 @@ class Result:
             reject newcomers that belong to none.
         input_statistics: What their inputs look like, to place newcomers without labels
             (``with_input_statistics``).
+        architecture: What a model needs to become a module, for ``module`` and ``predict``.
+        schema: How the clients' tables became tensors, if the federation knows.
     """
 
     method: str
@@ -146,6 +81,8 @@ class Result:
     clustered: bool = True
     loss_limits: LossLimits | None = None
     input_statistics: InputStatistics | None = None
+    architecture: Architecture | None = None
+    schema: Schema | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -291,36 +228,8 @@ class Result:
         everyone = range(len(newcomers.client_ids))
         chosen = as_clients(everyone if clients is None else clients)
         if labels:
-            return self._assign_by_losses(newcomers, chosen, models)
-        return self._assign_by_inputs(newcomers, chosen, models)
-
-    def _assign_by_losses(
-        self, newcomers: Federation, clients: Clients, models: Tensor
-    ) -> Assignment:
-        request = placement_request(clients, models, newcomers.splits, self.loss_limits)
-        replies = newcomers.ask(request)
-        reported = ClientLosses.unpack(replies.values.cpu())
-        labels, scores = place_by_losses(reported, self.loss_limits)
-        confidence = paired_confidence(reported)
-        return _assignment(replies.answered, labels, reported.mean, scores, confidence)
-
-    def _assign_by_inputs(
-        self, newcomers: Federation, clients: Clients, models: Tensor
-    ) -> Assignment:
-        statistics = self.input_statistics
-        if statistics is None:
-            raise InputError(
-                "the result has no statistics of its clients' inputs, which newcomers without "
-                "labels are compared with: result = result.with_input_statistics(federation), with "
-                "the federation that it was found in"
-            )
-        splits: tuple[Split, ...] = ("train", "validation")
-        held = tuple(split for split in splits if split in newcomers.splits)
-        replies = newcomers.ask(OutputMoments(clients, models, held))
-        scores = input_scores(statistics, unpack_outputs(replies.values.cpu()))
-        labels, confidence = place_by_inputs(scores, statistics.alike.numpy())
-        losses = torch.full(scores.shape, torch.nan, dtype=torch.float64)
-        return _assignment(replies.answered, labels, losses, scores, confidence)
+            return assign_by_losses(newcomers, chosen, models, self.loss_limits)
+        return assign_by_inputs(newcomers, chosen, models, self.input_statistics)
 
     def with_input_statistics(self, federation: Federation) -> Result:
         """Return the result with what is needed to place newcomers without labels.
@@ -361,139 +270,33 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``, each atomically."""
-        folder = writable_folder(Path(folder))
-        tensors = {
-            name: rows.detach().cpu().contiguous()
-            for name in ("models", *_OPTIONAL)
-            if (rows := getattr(self, name)) is not None
-        }
-        for name in _STATISTICS:
-            if (statistics := getattr(self, name)) is not None:
-                parts = statistics.tensors()
-                tensors |= {f"{name}/{part}": parts[part].contiguous() for part in parts}
-        if self.individual_models is self.models:
-            tensors["individual_models"] = tensors["individual_models"].clone()
-        history = []
-        for number, stage in enumerate(self.history):
-            if stage.distances is not None:
-                tensors[f"distances/{number}"] = torch.as_tensor(stage.distances).contiguous()
-            entry = {"name": stage.name, "labels": stage.labels, "seconds": stage.seconds}
-            entry |= {"loss": stage.loss, "accuracy": stage.accuracy, "notes": dict(stage.notes)}
-            entry |= {"budget": asdict(stage.budget)}
-            history.append(entry)
-        packed = save(tensors)
-        content = {
-            "format": FORMAT,
-            "tensors_sha256": sha256(packed).hexdigest(),
-            "srfca": __version__,
-            "method": self.method,
-            "parameters": dict(self.parameters),
-            "seed": self.seed,
-            "clustered": self.clustered,
-            "client_ids": list(self.client_ids),
-            "labels": self.labels.tolist(),
-            "personal": None if self.personal is None else asdict(self.personal),
-            "history": history,
-        }
-        replace_file(folder / "tensors.safetensors", packed)
-        replace_file(folder / "result.json", (json.dumps(content, indent=1) + "\n").encode())
-        return folder
+        return write_result(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Result:
-        """Read what ``save`` wrote.
+    def load(cls, folder: str | Path, model: Model | None = None) -> Result:
+        """Read what ``save`` wrote. Nothing is unpickled.
+
+        ``module`` makes one of our networks by its name, and imports a class or function of
+        yours. Pass ``model`` where that is not possible, or where the import is not to be
+        trusted.
+
+        Args:
+            folder: The folder.
+            model: What makes the module, as for ``Simulation``.
 
         Raises:
-            InputError: If the folder holds no result, or a damaged one.
+            InputError: If the folder holds no result, or a damaged one; or if the tensors of the
+                model have other names or shapes than the result's.
         """
-        folder = Path(folder)
-        try:
-            content = json.loads((folder / "result.json").read_bytes())
-            packed = (folder / "tensors.safetensors").read_bytes()
-        except OSError as error:
-            raise InputError(f"{folder} holds no result: {error}") from error
-        except ValueError as error:
-            raise InputError(f"{folder / 'result.json'} is damaged: {error}") from error
-        require(isinstance(content, dict), f"{folder / 'result.json'} is damaged: no object")
+        result = cls(**read_result(Path(folder)))
+        if model is None:
+            return result
+        if result.architecture is not None:
+            return replace(result, architecture=result.architecture.with_model(model))
+        architecture, length = Architecture.of(model), result.models.shape[1]
         require(
-            content.get("format") == FORMAT,
-            f"{folder}: format {content.get('format')} is not the {FORMAT} that this version reads",
+            architecture.layout.length == length,
+            f"the result has models of {length} trained values, but model makes a module of "
+            f"{architecture.layout.length}",
         )
-        require(
-            sha256(packed).hexdigest() == content.get("tensors_sha256"),
-            f"{folder / 'tensors.safetensors'} is damaged, or of another run than result.json",
-        )
-        try:
-            return cls._restore(content, load(packed))
-        except (LookupError, TypeError, AttributeError) as error:
-            raise InputError(f"{folder / 'result.json'} is damaged: {error!r}") from error
-
-    @classmethod
-    def _restore(cls, content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Result:
-        history = tuple(
-            Stage(
-                **{
-                    **entry,
-                    "labels": tuple(entry["labels"]),
-                    "budget": Budget(**entry["budget"]),
-                },
-                distances=None if (d := tensors.get(f"distances/{number}")) is None else d.numpy(),
-            )
-            for number, entry in enumerate(content["history"])
-        )
-        return cls(
-            method=content["method"],
-            parameters=content["parameters"],
-            seed=content["seed"],
-            client_ids=tuple(content["client_ids"]),
-            labels=np.asarray(content["labels"]),
-            models=tensors["models"],
-            personal=_restore_personal(content["personal"]),
-            history=history,
-            clustered=content["clustered"],
-            **_restore_tensors(tensors),
-        )
-
-
-def _restore_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the tensors and statistics that a result may lack, by the name of its field."""
-    restored: dict[str, Any] = {name: tensors.get(name) for name in _OPTIONAL}
-    for name, statistics in _STATISTICS.items():
-        present = {key: tensors[key] for key in tensors if key.startswith(f"{name}/")}
-        parts = {key.removeprefix(f"{name}/"): tensor for key, tensor in present.items()}
-        restored[name] = statistics.from_tensors(parts) if parts else None
-    return restored
-
-
-def _assignment(
-    answered: NDArray[np.bool_],
-    labels: NDArray[np.int64],
-    losses: Tensor,
-    scores: NDArray[np.float64],
-    confidence: NDArray[np.float64],
-) -> Assignment:
-    """Return an assignment from what is known of the clients that answered."""
-    every_label = np.full(len(answered), -1, dtype=np.int64)
-    every_label[answered] = labels
-
-    def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        every = np.full((len(answered), *values.shape[1:]), np.nan)
-        every[answered] = values
-        return every
-
-    every_loss = torch.from_numpy(spread(losses.double().numpy()))
-    return Assignment(every_label, every_loss, spread(scores), spread(confidence))
-
-
-def _restore_personal(content: dict[str, Any] | None) -> Personal | None:
-    if content is None:
-        return None
-    ranges = tuple((start, stop) for start, stop in content["coordinates"]["ranges"])
-    return Personal(Coordinates(ranges), content["seed"], content["purpose"])
-
-
-def is_intact(folder: Path) -> bool:
-    """Tell whether the tensors in a folder are those that its ``result.json`` describes."""
-    content = json.loads((folder / "result.json").read_bytes())
-    packed = (folder / "tensors.safetensors").read_bytes()
-    return bool(sha256(packed).hexdigest() == content["tensors_sha256"])
+        return replace(result, architecture=architecture)

@@ -22,7 +22,7 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies, T
 from srfca.federation.requests import Personal, Request, Round, Scores, Train
 from srfca.federation.rounds import ask
-from srfca.methods._common.result import Stage
+from srfca.methods._common.stage import Stage
 from srfca.random import Key
 
 

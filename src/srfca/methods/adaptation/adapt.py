@@ -129,6 +129,7 @@ def adapt(
         history=(*result.history, *run.history),
         loss_limits=loss_limits(federation, trained, clusters.partition),
         input_statistics=None,
+        architecture=federation.architecture or result.architecture,
     )
 
 

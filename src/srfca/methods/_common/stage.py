@@ -1,0 +1,42 @@
+"""The history of a run: its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from srfca.clustering.partition import Partition
+from srfca.federation.middleware.counting import Budget
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run.
+
+    Args:
+        name: ONE_SHOT, RECLUSTER 1, ...
+        labels: Cluster of each client after it, -1 for none.
+        seconds: How long it took.
+        loss: Mean over the clients of their model's loss on their held-out data.
+        accuracy: The same for accuracy; None if the targets are not classes.
+        budget: What it cost the clients.
+        notes: What it decided and why: the threshold, its candidates, joined clusters, ...
+        distances: ``[m, m]`` between the clients' local models, NaN if unknown.
+    """
+
+    name: str
+    labels: tuple[int, ...]
+    seconds: float
+    loss: float | None = None
+    accuracy: float | None = None
+    budget: Budget = field(default_factory=Budget)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    distances: np.ndarray | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """The labels as a partition."""
+        return Partition(self.labels)
