@@ -50,8 +50,10 @@ def run(
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
     from srfca.files import writable_folder
+    from srfca.methods.registry import method_key
 
     with interruptible():
+        method = method_key(method)
         experiment = options.load([method], fine_tune)
         runner.make_method(experiment, method)
         require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
