@@ -34,7 +34,6 @@ SYNONYMS = {
     "num_rounds": "steps",
     "num_steps": "steps",
     "optim": "optimizer",
-    "optimiser": "optimizer",
     "prox": "mu",
     "proximal_mu": "mu",
     "rounds": "steps",
