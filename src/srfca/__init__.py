@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from srfca._version import __version__
-from srfca.errors import InputError
+from srfca.errors import InputError, SrfcaWarning
 
 if TYPE_CHECKING:
     from srfca import aggregation, data, distances, federation, methods, models, sklearn, testing
@@ -55,6 +55,7 @@ __all__ = [
     "Partition",
     "Result",
     "Simulation",
+    "SrfcaWarning",
     "__version__",
     "aggregation",
     "cluster",

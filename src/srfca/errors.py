@@ -1,4 +1,4 @@
-"""The error for invalid user input, and helpers to raise it."""
+"""The error for invalid user input, the warning for doubtful runs, and helpers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ _MAX_LISTED = 50
 
 class InputError(ValueError):
     """Invalid user input; the message names it and says what is allowed."""
+
+
+class SrfcaWarning(UserWarning):
+    """A run that is valid but doubtful, by its settings or by its outcome."""
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:

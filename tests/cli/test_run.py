@@ -96,6 +96,18 @@ def test_three_groups_of_sensors_are_found_by_one_command(tmp_path: Path) -> Non
     assert "test" not in done.stdout
 
 
+def test_a_training_that_failed_is_reported() -> None:
+    settings = ["--set", "lr=1e4", "--method", "GLOBAL", "--json"]
+    for validation in ("0.1", "0"):
+        done = srfca(
+            "run", "rotated-digits", *QUICK, *settings, "--set", f"validation={validation}"
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["method"] == "global"
+        assert done.stderr.startswith("srfca: warning: training failed: Global ends with a loss of")
+        assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_table_with_named_columns(tmp_path: Path) -> None:
     flights = ["run", "--data", str(write_flights(tmp_path)), "--set", "steps=100"]
     columns = ["--client", "dest", "--target", "gained", "--features", "dep_delay,carrier"]

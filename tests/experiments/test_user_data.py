@@ -15,7 +15,7 @@ from tests.experiments.small import NETWORKS, RNG, SPLIT, write_npz
 
 
 def test_integer_inputs_become_floating_point(tmp_path: Path) -> None:
-    x = RNG.integers(0, 256, (12, 4, 4), dtype=np.uint8)
+    x = RNG.integers(0, 3, (12, 4, 4), dtype=np.uint8)
     path = write_npz(tmp_path / "data.npz", x=x, split=SPLIT)
     experiment = experiment_from_data(path).set(["hidden=7"])
     assert experiment.arguments("model") == {"inputs": 16, "hidden": (7,), "outputs": 2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -164,21 +164,34 @@ class ExperimentOptions:
         ),
     ] = None
 
-    def load(self, methods: Iterable[str] = (), fine_tune: int | None = None) -> Experiment:
+    def load(
+        self,
+        methods: Sequence[str] | None = None,
+        fine_tune: int | None = None,
+        also_used: Sequence[str] = (),
+    ) -> Experiment:
         """Load the experiment, or the user's data, and apply the settings.
 
         Args:
-            methods: The methods that will run; those by ``MODULE:CLASS`` get a section.
+            methods: Keys of the methods that will run, None for those of a comparison; those by
+                ``MODULE:CLASS`` get a section.
             fine_tune: Steps of fine-tuning.
+            also_used: Methods that do not run, but whose settings have an effect.
 
         Raises:
-            InputError: If the options contradict each other, or one of them is wrong.
+            InputError: If the options contradict each other, one of them is wrong, or a setting
+                would have no effect.
         """
         require(
             self.name is None or self.data is None,
             f"give either the experiment {self.name!r} or --data {self.data}, not both",
         )
-        experiment = self._load().with_methods(methods)
+        from srfca.experiments.compare import default_methods
+
+        experiment = self._load()
+        methods = default_methods(experiment) if methods is None else methods
+        experiment = experiment.with_methods(methods)
+        experiment.require_used(self.set_ or [], [*methods, *also_used])
         settings = list(experiment.quick) if self.quick else []
         if fine_tune is not None:
             settings.append(f"fine_tune_steps={fine_tune}")
@@ -263,6 +276,17 @@ def split_list(text: str, option: str) -> list[str]:
     items = [item.strip() for item in text.split(",") if item.strip()]
     require(bool(items), f"{option} is empty: give one or more, separated by commas")
     return items
+
+
+def method_keys(text: str) -> list[str]:
+    """Return the keys of the methods of ``--methods``, each given by key or displayed name.
+
+    Raises:
+        InputError: If there are none.
+    """
+    from srfca.methods.registry import method_key
+
+    return [method_key(name) for name in split_list(text, "--methods")]
 
 
 @contextmanager

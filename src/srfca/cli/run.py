@@ -58,8 +58,10 @@ def run(
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
     from srfca.files import writable_folder
+    from srfca.methods.registry import method_key
 
     with interruptible():
+        method = method_key(method)
         experiment = options.load([method], fine_tune)
         made = runner.make_method(experiment, method)
         require(

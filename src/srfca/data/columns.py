@@ -140,38 +140,36 @@ def _read_csv(path: Path, keep: Sequence[str]) -> dict[str, NDArray[Any]]:
 def _parse(name: str, cells: Sequence[str]) -> NDArray[Any]:
     """Return the cells of a column as numbers or truth values if all of them are, else as strings.
 
-    Numbers with leading zeros, such as postal codes, stay strings.
+    Each different cell is parsed once. Missing cells are NaN among numbers, and None otherwise.
     """
-    missing = np.array([cell in _MISSING for cell in cells], dtype=np.bool_)
-    present = [cell for cell in cells if cell not in _MISSING]
-    values = _parse_present(name, present)
-    if not missing.any():
-        return values
-    if values.dtype.kind in "if":
-        numbers = np.full(len(cells), np.nan)
-        numbers[~missing] = values
-        return numbers
-    objects = np.full(len(cells), None, dtype=object)
-    objects[~missing] = values
-    return objects
+    present = set(cells) - _MISSING
+    values, dtype = _parse_different(name, present)
+    missing = set(cells) & _MISSING
+    if missing:
+        is_number = dtype in (np.int64, np.float64)
+        values |= dict.fromkeys(missing, np.nan if is_number else None)
+        dtype = np.float64 if is_number else object
+    return np.array([values[cell] for cell in cells], dtype=dtype)
 
 
-def _parse_present(name: str, cells: list[str]) -> NDArray[Any]:
-    different = set(cells)
-    if different and {cell.lower() for cell in different} <= set(_TRUTH):
-        return np.array([_TRUTH[cell.lower()] for cell in cells])
+def _parse_different(name: str, cells: set[str]) -> tuple[dict[str, Any], type]:
+    """Return the values of different cells, and their type. Leading zeros make them strings."""
+    if cells and {cell.lower() for cell in cells} <= set(_TRUTH):
+        return {cell: _TRUTH[cell.lower()] for cell in cells}, np.bool_
     require(
-        not different or not all(_DECIMAL_COMMA.fullmatch(cell) for cell in different),
+        not cells or not all(_DECIMAL_COMMA.fullmatch(cell) for cell in cells),
         f"column {name!r} has numbers with a decimal comma: write them with a point",
     )
-    if any(_LEADING_ZERO.fullmatch(cell) for cell in different):
-        return np.array(cells, dtype=np.str_)
-    for kind in (np.int64, np.float64):
+    if any("_" in cell or _LEADING_ZERO.fullmatch(cell) for cell in cells):
+        return {cell: cell for cell in cells}, np.str_
+    for kind, dtype in ((int, np.int64), (float, np.float64)):
         try:
-            return np.array(cells, dtype=np.str_).astype(kind)
+            values = {cell: kind(cell) for cell in cells}
+            np.array([*values.values()], dtype=dtype)
         except (ValueError, OverflowError):
             continue
-    return np.array(cells, dtype=np.str_)
+        return values, dtype
+    return {cell: cell for cell in cells}, np.str_
 
 
 READERS: dict[str, Callable[[Path, Sequence[str]], Any]] = {

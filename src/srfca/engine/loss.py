@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 from typing import Literal
 
 from torch import Tensor
@@ -29,6 +30,28 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
         outputs = outputs.reshape(targets.shape)
     errors = (outputs - targets).square()
     return errors.flatten(1).mean(1) if errors.ndim > 1 else errors
+
+
+def constant_loss(loss: Loss, targets: Tensor, num_outputs: int) -> float | None:
+    """Return the mean loss of predicting a constant, None for a loss of the user's.
+
+    Args:
+        loss: The loss.
+        targets: ``[n, ...]``
+        num_outputs: Of the model: the number of classes for the cross entropy.
+
+    >>> from torch import tensor
+    >>> constant_loss(squared_error, tensor([1.0, 3.0]), 1)
+    1.0
+    >>> round(constant_loss(cross_entropy, tensor([0, 1]), 4), 3)
+    1.386
+    """
+    if loss is cross_entropy:
+        return log(num_outputs)
+    if loss is squared_error:
+        values = targets.double()
+        return float((values - values.mean(0)).square().mean())
+    return None
 
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:

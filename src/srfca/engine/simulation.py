@@ -22,7 +22,7 @@ from srfca.engine.evaluation import (
     count_by_class,
     subsampled,
 )
-from srfca.engine.loss import Loss, LossName, loss_kind, loss_named
+from srfca.engine.loss import Loss, LossName, constant_loss, loss_kind, loss_named
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
@@ -201,6 +201,11 @@ class Simulation:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self._layout.layers
+
+    @property
+    def constant_loss(self) -> float | None:
+        """The loss of predicting a constant: all classes alike, or the mean. None if unknown."""
+        return constant_loss(self._loss, self._samples["train"].y, self.traits.num_outputs)
 
     @property
     def schema(self) -> Schema | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from srfca.engine import Simulation
-from srfca.errors import InputError, describe
+from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
@@ -50,12 +51,14 @@ class RunOutcome:
         metrics: Its metrics, if it succeeded.
         error: The error message, if it failed.
         reused: Whether it was read from disk.
+        warnings: What is doubtful about it.
     """
 
     spec: RunSpec
     metrics: Metrics | None = None
     error: str | None = None
     reused: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 OnFinish = Callable[[RunOutcome], None]
@@ -105,14 +108,15 @@ class RunExecutor:
             experiment = self.experiment.set(spec.settings)
             monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))
             federation = self._federation(spec.seed, monitor)
-            run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
+            with collected_warnings() as messages:
+                run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
             if self.out is not None:
                 saved.save(run, experiment, self.out / self._folder_name(spec))
         except InputError as error:
             return RunOutcome(spec, error=str(error))
         except Exception as error:  # for example of a user's model or loss
             return RunOutcome(spec, error=describe(error))
-        return RunOutcome(spec, run.metrics)
+        return RunOutcome(spec, run.metrics, warnings=tuple(messages))
 
     def read_saved(self, spec: RunSpec) -> RunOutcome | None:
         """Return a run that is saved already, None if it is not, or is damaged."""
@@ -141,6 +145,24 @@ class RunExecutor:
         method = spec.method.replace(":", ".")  # not allowed in file names everywhere
         k = "" if spec.k is None else f"-k{spec.k}"
         return f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect warnings of doubtful runs, which another process may have to show."""
+    messages: list[str] = []
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, SrfcaWarning):
+                messages.append(str(message))
+            else:
+                show(message, category, *place)
+
+        warnings.simplefilter("always", SrfcaWarning)
+        warnings.showwarning = collect  # type: ignore[assignment]
+        yield messages
 
 
 @dataclass(frozen=True)

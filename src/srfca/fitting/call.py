@@ -18,6 +18,7 @@ from srfca.federation import LocalTraining
 from srfca.fitting.defaults import DEFAULT_LOCAL
 from srfca.fitting.sizes import fitting_model
 from srfca.methods import METHODS, Method, Result
+from srfca.methods.registry import method_key
 
 
 def fit(
@@ -127,7 +128,7 @@ def make_method(method: str | Method, local: LocalTraining | None = None) -> Met
         isinstance(method, str),
         f"method must be a key of 'srfca list' or a Method, not of type {type(method).__name__}",
     )
-    kind: Any = METHODS[method]
+    kind: Any = METHODS[method_key(method)]
     require(
         not kind.needs_truth,
         f"{kind.name} must be given the true clusters: pass "

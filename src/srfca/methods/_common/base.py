@@ -21,7 +21,8 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
-from srfca.methods._common.arguments import require_federation
+from srfca.methods._common.arguments import check_number_of_clusters, require_federation
+from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
 from srfca.methods._common.placement import place_by_losses, placement_request
@@ -183,6 +184,7 @@ class Method(ABC):
             InputError: If the parameters do not fit the federation, or training diverges.
         """
         require_federation(federation, type(self).__name__)
+        check_number_of_clusters(getattr(self, "k", None), len(federation.client_ids))
         require(
             not self.fine_tune_steps or "validation" in federation.splits,
             "fine_tune_steps needs held-out data, but this federation has no validation split",
@@ -206,6 +208,8 @@ class Method(ABC):
                 run, answer.labels, answer.client_models, clients, self.fine_tuning,
                 self.fine_tune_steps, answer.mixture,
             )  # fmt: skip
+        if run.history:
+            warn_of_failure(self.name, run.history[-1].loss, federation)
         return Result(
             method=self.name,
             parameters=self.parameters(),
