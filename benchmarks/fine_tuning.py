@@ -1,6 +1,6 @@
 """How far should clients fine-tune? Learning rates and weights of the fine-tuned model.
 
-    SRFCA_DATA=... python benchmarks/fine_tuning.py --seed 1000 --seeds 4     # the table of the docs
+    SRFCA_DATA=... python benchmarks/fine_tuning.py --seed 1000 --seeds 4  # table of the docs
 
 The true clusters are trained by FedAvg. Every client then trains on from its cluster's model, at
 some fraction of the learning rate, and goes a part of the way to the outcome. The table has the

@@ -148,7 +148,9 @@ def test_drift_is_measured() -> None:
 
 def test_rates_of_fine_tuning_are_compared() -> None:
     sizes = ["--set", "steps=30", "num_clients=8"]
-    done = run(str(BENCHMARKS / "fine_tuning.py"), "--seeds", "1", "--only", "rotated-digits", *sizes)
+    done = run(
+        str(BENCHMARKS / "fine_tuning.py"), "--seeds", "1", "--only", "rotated-digits", *sizes
+    )
     assert done.returncode == 0, done.stderr
     header, _, line = done.stdout.splitlines()
     assert line.startswith("| rotated-digits | ")
