@@ -114,7 +114,7 @@ def fine_tuned(
         options: The parameters.
         clusters: The clusters.
         before: Scores of their models.
-        alone: ``[m]`` clients that keep their own model, so that their scores do not count.
+        alone: ``[m]`` clients that keep their excluded model, so that their scores do not count.
 
     Returns:
         None if fine-tuning is not to be tried.
@@ -132,10 +132,10 @@ def fine_tuned(
     index = torch.as_tensor(clients, device=w0.device)
     starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
     rows, best = starts, None
-    own = torch.as_tensor(alone)
+    excluded = torch.as_tensor(alone)
 
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        return compare(before.where(own, tuned.scores), before.where(own, reference))
+        return compare(before.where(excluded, tuned.scores), before.where(excluded, reference))
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -150,7 +150,7 @@ def fine_tuned(
                     WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
                 )
             ]
-            useful = [t for t in tried if helps(before.where(own, t.scores), before)]
+            useful = [t for t in tried if helps(before.where(excluded, t.scores), before)]
             check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
