@@ -28,6 +28,7 @@ from torch import Tensor
 
 from srfca import SRFCA, ClientData, LocalTraining, Partition, Simulation, models, progress
 from srfca.data import Samples
+from srfca.methods import Monitor
 
 SIZES = (100, 1_000, 10_000, 100_000)
 GROUPS, DIMENSION, NUM_SAMPLES, NUM_TEST_SAMPLES = 4, 20, 30, 10
@@ -97,7 +98,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class LocalTrainingTimer:
+class LocalTrainingTimer(Monitor):
     """A monitor that times the local training of ONE_SHOT, up to its last step."""
 
     def __init__(self) -> None:

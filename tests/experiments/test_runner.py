@@ -17,7 +17,7 @@ from srfca.errors import InputError
 from srfca.experiments import config, runner
 from srfca.experiments.user_data import experiment_from_data
 from srfca.federation import Scores
-from srfca.methods import Run
+from srfca.methods import Monitor, Run
 from srfca.methods._common.rounds import train_locally
 from srfca.methods.sr_fca.algorithm import recluster, trimmed_mean_gd
 from srfca.methods.sr_fca.thresholds import OneShot
@@ -116,7 +116,7 @@ def test_a_warm_start_can_have_its_own_rate_and_is_not_fine_tuned() -> None:
     expected = runner.make_federation(plain.set(["local_training.lr=0.2"]), seed=3).initial_model(3)
     stages: list[str] = []
 
-    class Recorder:
+    class Recorder(Monitor):
         def stage(self, name: str, steps: int) -> AbstractContextManager[progress.Callback]:
             stages.append(name)
             return nullcontext(progress.ignore)

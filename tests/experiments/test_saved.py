@@ -65,7 +65,15 @@ def test_run_json_has_metrics_settings_and_digests(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     extra = {name: content.pop(name) for name in set(content) - set(metrics)}
     assert content == metrics
-    assert set(extra) == {"settings", "srfca", "run_digest", "figures_digest"}
+    assert set(extra) == {
+        "settings",
+        "srfca",
+        "versions",
+        "client_samples",
+        "true_labels",
+        "run_digest",
+        "figures_digest",
+    }
     assert set(extra["settings"]) == {"data", "model", "federation", "local_training", "local"}
     assert path.parent.name == f"local-seed0-{extra['run_digest']}"
 

@@ -25,6 +25,7 @@ from srfca.federation import (
     Train,
 )
 from srfca.federation.replies import T
+from srfca.methods import Monitor
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
@@ -184,7 +185,7 @@ class ScriptedLosses(Middleware):
         return self.federation.ask(request)
 
 
-class StageSteps:
+class StageSteps(Monitor):
     """A monitor that adds up the steps of each stage: announced, and reported as done."""
 
     def __init__(self) -> None:

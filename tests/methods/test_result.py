@@ -53,6 +53,10 @@ def test_a_loaded_result_is_the_same(result: Result, tmp_path: Path) -> None:
         )  # fmt: skip
         assert stage.budget == original.budget
     assert np.array_equal(loaded.history[0].distances, result.history[0].distances)  # type: ignore[arg-type]
+    kept, scores = loaded.history[0].scores, result.history[0].scores
+    assert kept is not None
+    assert scores is not None
+    assert torch.equal(kept.loss, scores.loss)
     assert loaded.summary() == result.summary()
 
 
@@ -118,8 +122,8 @@ def test_damaged_files_are_refused(result: Result, tmp_path: Path) -> None:
         Result.load(tmp_path)
     tensors.write_bytes(content)
     text = (tmp_path / "result.json").read_text()
-    assert '"format": 3' in text
-    (tmp_path / "result.json").write_text(text.replace('"format": 3', '"format": 99'))
+    assert '"format": 4' in text
+    (tmp_path / "result.json").write_text(text.replace('"format": 4', '"format": 99'))
     with pytest.raises(InputError, match="format 99"):
         Result.load(tmp_path)
     for damaged in (text[:50], "[]", text.replace('"seed"', '"need"')):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from srfca.cli.console import show_error
 from srfca.cli.options import (
+    Curves,
     ExperimentOptions,
     FineTune,
     Jobs,
     Json,
+    ReportFile,
     SavedRuns,
     Seed,
     TableFiles,
@@ -20,9 +25,14 @@ from srfca.cli.options import (
     whole_number,
     with_experiment,
 )
+from srfca.cli.report import check_report, kept_runs, write_report
 from srfca.errors import require
 
 if TYPE_CHECKING:
+    from srfca.analysis import Analysis
+    from srfca.experiments.compare import Comparison
+    from srfca.experiments.executor import RunExecutor
+    from srfca.report.summary import Metrics
     from srfca.report.tables import Report
 
 
@@ -58,13 +68,16 @@ def compare(
         typer.Option("--equal-budget", help="Give every method as many local steps as SR-FCA."),
     ] = False,
     fine_tune: FineTune = None,
+    curves: Curves = None,
     jobs: Jobs = None,
     table: TableFiles = None,
+    report: ReportFile = None,
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
     """Run several methods side by side, on an experiment or on your data."""
     from srfca.cli import tables
+    from srfca.cli.console import show
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments import compare as comparing
@@ -72,11 +85,12 @@ def compare(
     from srfca.experiments.parallel import default_jobs
     from srfca.report import tables as files
 
-    with interruptible():
+    with interruptible(), kept_runs(out, report) as folder:
         for path in table or []:
             files.check(path)
+        check_report(report)
         keys = None if methods is None else method_keys(methods)
-        experiment = options.load(keys, fine_tune, ["sr-fca"] if equal_budget else [])
+        experiment = options.load(keys, fine_tune, curves, ["sr-fca"] if equal_budget else [])
         keys = keys or comparing.default_methods(experiment)
         specs = comparing.run_specs(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget
@@ -84,18 +98,26 @@ def compare(
         jobs = jobs or default_jobs(options.device, len(specs))
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
-        executor = RunExecutor(experiment, options.device, options.data_dir, out, monitor)
+        executor = RunExecutor(
+            experiment, options.device, options.data_dir, folder, monitor, analyzes=True
+        )
         comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
+        answers = _answers(executor, comparison)
+        if report is not None and comparison.metrics:
+            write_report(report, [executor.folder_of(spec) for spec in specs])
     failures = tables.failure_lines(comparison.failures)
     if comparison.metrics:
         listed = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
         length = comparing.training_length(experiment, equal_budget)
         notes = [*files.notes(comparison.metrics), *failures]
-        report = files.Report(comparison.metrics, f"{experiment.name}, {listed}, {length}", notes)
+        title = f"{experiment.name}, {listed}, {length}"
+        summary = files.Report(comparison.metrics, title, notes)
         for path in table or []:
-            files.write(report, path)
+            files.write(summary, path)
         if not as_json:
-            show_report(report, comparison.reused, len(specs))
+            show_report(summary, comparison.reused, len(specs), answers)
+            if report is not None:
+                show(f"Report: {report}")
     if failures:
         if as_json or not comparison.metrics:
             for line in failures:
@@ -103,22 +125,62 @@ def compare(
         raise typer.Exit(2)
 
 
-def show_report(report: Report, reused: int, total: int) -> None:
-    """Print the tables of a comparison, its notes, and the clusters that were found."""
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a run, and the file with its clusters, if it is saved."""
+
+    metrics: Metrics
+    analysis: Analysis
+    path: Path | None
+
+
+def _answers(executor: RunExecutor, comparison: Comparison) -> list[Answer]:
+    """Compare the answers of all runs with Global and Local, if these ran, and save them again."""
+    from srfca.experiments.answer import CLUSTERS_FILE, compared, save_answer
+
+    answers = []
+    for outcome in comparison.outcomes:
+        if outcome.metrics is None or outcome.analysis is None:
+            continue
+        analysis = compared(outcome.analysis, outcome.metrics, comparison.metrics)
+        folder = executor.folder_of(outcome.spec)
+        if folder is not None and analysis is not outcome.analysis:
+            save_answer(analysis, folder)
+        path = None if folder is None else folder / CLUSTERS_FILE
+        answers.append(Answer(outcome.metrics, analysis, path))
+    return answers
+
+
+def show_report(report: Report, reused: int, total: int, answers: Sequence[Answer] = ()) -> None:
+    """Print the tables of a comparison, its notes, and the clusters that were found.
+
+    Args:
+        report: The comparison.
+        reused: How many runs were read from disk.
+        total: How many runs there are.
+        answers: Of the runs; that of the first method that needs no number of clusters is shown.
+    """
     from srfca.cli import tables
+    from srfca.cli.answer import show_answer
     from srfca.cli.console import show
+    from srfca.report.words import clusters_sentence, truth_sentence
 
     for table in report.tables:
         show(table.title, style="bold")
         show(tables.summary_table(table))
     for note in report.notes:
         show(note)
+    first = next((answer for answer in answers if answer.metrics["k"] is None), None)
     if len({run["seed"] for run in report.runs}) == 1:
         for run in report.runs:
-            if run["num_clusters"] is not None and run["k"] is None:
-                show(tables.clusters_sentence(run))
+            shown = first is not None and run is first.metrics
+            if run["num_clusters"] is not None and run["k"] is None and not shown:
+                show(clusters_sentence(run))
     if reused:
         show(f"{reused} of {total} runs were read from --out.")
+    if first is not None:
+        title = f"Clusters of {first.metrics['name']}, seed {first.metrics['seed']}"
+        show_answer(first.analysis, first.path, title, truth_sentence(first.metrics))
 
 
 def _numbers(k: str | None) -> tuple[int, ...] | None:

@@ -61,6 +61,14 @@ FineTune = Annotated[
         help="Let each client fine-tune its final model, by at most this many steps.",
     ),
 ]
+Curves = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        parser=whole_number(0),
+        help="Score the models after every N rounds, for learning curves; counted as cost.",
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(
@@ -79,6 +87,10 @@ Jobs = Annotated[
 TableFiles = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Write the table: .csv, .md or .tex. Repeatable."),
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write a page about what was found: .html."),
 ]
 SavedRuns = Annotated[
     Path | None,
@@ -168,6 +180,7 @@ class ExperimentOptions:
         self,
         methods: Sequence[str] | None = None,
         fine_tune: int | None = None,
+        curves: int | None = None,
         also_used: Sequence[str] = (),
     ) -> Experiment:
         """Load the experiment, or the user's data, and apply the settings.
@@ -176,6 +189,7 @@ class ExperimentOptions:
             methods: Keys of the methods that will run, None for those of a comparison; those by
                 ``MODULE:CLASS`` get a section.
             fine_tune: Steps of fine-tuning.
+            curves: Rounds between two points of learning curves.
             also_used: Methods that do not run, but whose settings have an effect.
 
         Raises:
@@ -195,6 +209,8 @@ class ExperimentOptions:
         settings = list(experiment.quick) if self.quick else []
         if fine_tune is not None:
             settings.append(f"fine_tune_steps={fine_tune}")
+        if curves is not None:
+            settings.append(f"curves={curves}")
         return experiment.set([*settings, *(self.set_ or [])])
 
     def _load(self) -> Experiment:
@@ -287,6 +303,17 @@ def method_keys(text: str) -> list[str]:
     from srfca.methods.registry import method_key
 
     return [method_key(name) for name in split_list(text, "--methods")]
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Raise an ``InputError`` that names the extra to install if a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"this needs more packages: pip install 'srfca[{name}]' ({error})"
+        ) from error
 
 
 @contextmanager

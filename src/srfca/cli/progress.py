@@ -20,13 +20,14 @@ from rich.progress import (
 )
 
 from srfca.cli.tables import outcome_line
+from srfca.methods import Monitor
 
 if TYPE_CHECKING:
     from srfca.experiments.executor import RunOutcome
     from srfca.progress import Callback
 
 
-class StageBars:
+class StageBars(Monitor):
     """A monitor that draws a bar for each stage of a run."""
 
     def __init__(self) -> None:

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from srfca.cli.options import (
+    Curves,
     ExperimentOptions,
     FineTune,
     Json,
+    ReportFile,
     Seed,
     interruptible,
     with_experiment,
 )
+from srfca.cli.report import check_report
 from srfca.errors import require
 
 if TYPE_CHECKING:
+    from srfca.analysis import Analysis
     from srfca.experiments.runner import ScoredRun
 
 
@@ -36,6 +40,20 @@ def run(
     ] = "sr-fca",
     seed: Seed = 0,
     fine_tune: FineTune = None,
+    curves: Curves = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference",
+            help="Also train one model for all, and every client alone, to compare with.",
+        ),
+    ] = False,
+    no_differences: Annotated[
+        bool,
+        typer.Option(
+            "--no-differences", help="Do not sum up clients' data to say how clusters differ."
+        ),
+    ] = False,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
     input_statistics: Annotated[
@@ -52,18 +70,23 @@ def run(
             "--journal", help="With --out: if the run is killed, 'srfca resume' continues it."
         ),
     ] = False,
+    report: ReportFile = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your data."""
     from srfca.cli import saved_command
+    from srfca.cli.console import show
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
+    from srfca.experiments.answer import analyze_run, save_answer
+    from srfca.experiments.views import view_of
     from srfca.files import writable_folder
     from srfca.methods.registry import method_key
 
     with interruptible():
         method = method_key(method)
-        experiment = options.load([method], fine_tune)
+        experiment = options.load([method], fine_tune, curves)
         made = runner.make_method(experiment, method)
+        check_report(report)
         require(
             made.clustered or not input_statistics,
             f"--input-statistics is for methods that find clusters, but {made.name} does not",
@@ -75,7 +98,8 @@ def run(
         journal_folder = previous = None
         if out is not None and journal:
             arguments = {
-                "method": method, "seed": seed, "fine_tune": fine_tune, "as_json": as_json,
+                "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
+                "reference": reference, "no_differences": no_differences, "as_json": as_json,
                 "input_statistics": input_statistics,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
@@ -91,12 +115,24 @@ def run(
         if input_statistics:
             described = finished.result.with_input_statistics(federation)
             finished = replace(finished, result=described)
+        analysis = analyze_run(
+            finished, reference=made.local if reference else None, differences=not no_differences,
+            monitor=bars,
+        )  # fmt: skip
+        path = None
         if out is not None:
+            path = save_answer(analysis, out)
             saved.save(finished, experiment, out)
+        if report is not None:
+            from srfca.report.page.report import write_report
+
+            write_report([view_of(finished, experiment, analysis)], report)
     if as_json:
         typer.echo(json.dumps(finished.metrics))
     else:
-        show_run(finished)
+        show_run(finished, analysis, path)
+        if report is not None:
+            show(f"Report: {report}")
 
 
 def resume(
@@ -108,11 +144,20 @@ def resume(
     run(**saved_command.read(folder), out=folder, journal=True)
 
 
-def show_run(run: ScoredRun) -> None:
-    """Print the stages of a run, its clusters, scores and costs."""
+def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> None:
+    """Print the stages of a run, its scores and costs, and the answer.
+
+    Args:
+        run: The run.
+        analysis: Its answer.
+        path: Where the clients' clusters are saved, if they are.
+    """
     from srfca.cli import tables
+    from srfca.cli.answer import show_answer
     from srfca.cli.console import show
     from srfca.report import summary
+    from srfca.report.answer import hints
+    from srfca.report.words import truth_sentence
 
     metrics, result = run.metrics, run.result
     show(f"{run.experiment}, {metrics['name']}, seed {result.seed}", style="bold")
@@ -125,8 +170,9 @@ def show_run(run: ScoredRun) -> None:
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
     if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
-    if result.clustered:
-        show(tables.clusters_sentence(metrics))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
+    show_answer(analysis, path, truth=truth_sentence(metrics))
+    for hint in hints(analysis):
+        show(hint)

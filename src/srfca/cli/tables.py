@@ -12,9 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from srfca.clustering.partition import Partition
 from srfca.report.methods import needs, short_citation, summary_line
-from srfca.report.summary import Metrics
 from srfca.report.summary import Table as Summary
 
 if TYPE_CHECKING:
@@ -94,7 +92,8 @@ def summary_table(summary: Summary) -> Table:
     """Return a table of methods or federations, the best cells in bold."""
     line_break = "\n" if sys.stdout.isatty() else " "
     columns = [column.replace("\n", line_break) for column in summary.columns]
-    table = _table(summary.head, *columns, numbers=columns)
+    numbers = [column for column in columns if column not in summary.texts]
+    table = _table(summary.head, *columns, numbers=numbers)
     for name, cells, best in zip(summary.names, summary.cells, summary.best, strict=True):
         table.add_row(
             name, *(Text(c, style="bold" if b else "") for c, b in zip(cells, best, strict=True))
@@ -172,20 +171,6 @@ def failure_lines(failures: Sequence[RunOutcome]) -> list[str]:
         error = " ".join(str(outcome.error).split())
         runs_by_error.setdefault(error, []).append(str(outcome.spec))
     return [f"Failed: {', '.join(runs)}: {error}" for error, runs in runs_by_error.items()]
-
-
-def clusters_sentence(metrics: Metrics) -> str:
-    """Return a sentence about the clusters that a run found."""
-    text = f"{metrics['name']} found {Partition(metrics['labels']).describe()}"
-    text += ", without being given their number"
-    if metrics["k"] is not None:
-        text = text.replace("without being given their number", f"given K={metrics['k']}")
-    if metrics["misclustering"] is None:
-        return text + "."
-    if metrics["misclustering"] == 0:
-        return text + ": exactly the true clusters."
-    truth, misplaced = metrics["true_clusters"], metrics["misclustering"]
-    return text + f": {truth} would be right, and {misplaced:.1%} of the clients are misplaced."
 
 
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:

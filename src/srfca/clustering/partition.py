@@ -16,6 +16,8 @@ Indices = NDArray[np.int64]
 """Positions of clients or vertices."""
 Labels = NDArray[np.int64]
 """The cluster of each client, -1 for none: ``[m]``."""
+_LISTED = 12
+"""Clusters whose sizes are listed one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +90,17 @@ class Partition:
             '2 clusters of 2, 3 clients and 1 client alone'
             >>> Partition([0, 0, 0]).describe(), Partition([0, 1, 2]).describe()
             ('1 cluster of 3 clients', '3 clients alone')
+            >>> Partition([*range(20), *range(20), 0]).describe()
+            '20 clusters of 2 to 3 clients'
         """
         sizes = [int(size) for size in self.sizes if size > 1]
         parts = []
         if sizes:
             listed = ", ".join(str(size) for size in sizes)
+            if len(sizes) > _LISTED and min(sizes) < max(sizes):
+                listed = f"{min(sizes)} to {max(sizes)}"
+            elif len(sizes) > _LISTED:
+                listed = str(sizes[0])
             parts.append(f"{len(sizes)} cluster{'s' * (len(sizes) != 1)} of {listed} clients")
         for count, text in ((len(self.alone), "alone"), (len(self.unclustered), "unclustered")):
             if count:

@@ -14,6 +14,7 @@ from srfca.engine.backends.autograd import Network, State, matmul_precision
 from srfca.engine.loss import correct, cross_entropy
 from srfca.errors import require
 from srfca.federation.algorithms import Posterior
+from srfca.federation.bootstrap import compare_losses
 from srfca.federation.mixture import Mixture
 from srfca.federation.moments import client_losses, group_moments
 from srfca.federation.replies import ClientScores
@@ -175,6 +176,37 @@ class Evaluation:
             )
             reports.append(moments.pack())
         return torch.cat(reports, dim=1)
+
+    def bootstrap_losses(
+        self,
+        models: Tensor,
+        selections: Sequence[Selection],
+        offsets: Sequence[Tensor],
+        draws: Tensor,
+        replicates: int,
+    ) -> Tensor:
+        """Return what clients report of every model's losses and of resamples: ``[c, k, 3 + k]``.
+
+        Args:
+            models: ``[k, P]``
+            selections: The samples of all clients.
+            offsets: ``[c, k]`` for each selection, added to the losses.
+            draws: ``[c]`` a random stream of each client.
+            replicates: How many resamples.
+        """
+        parts = []
+        for chosen, offset in zip(selections, offsets, strict=True):
+            added = offset.to(self._device).double().T[:, chosen.owner]
+            parts.append(self._losses_by_sample(models, chosen) + added)
+        losses, owner = torch.cat(parts, dim=1), torch.cat([s.owner for s in selections])
+        sizes = torch.bincount(owner, minlength=len(draws)).tolist()
+        by_client = losses[:, owner.argsort(stable=True)].split(sizes, dim=1)
+        reports = [
+            compare_losses(part, stream, replicates).pack()
+            for part, stream in zip(by_client, draws, strict=True)
+        ]
+        empty = losses.new_empty(0, len(models), 3 + len(models))
+        return torch.cat([empty, *reports])
 
     def shares(
         self,

@@ -28,15 +28,19 @@ from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import Descent
+from srfca.federation.bootstrap import bootstrap_streams
 from srfca.federation.coordinates import Coordinates
+from srfca.federation.data_moments import column_moments, columns_of
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients, ClientScores, Replies
 from srfca.federation.replies import T as Value
 from srfca.federation.requests import (
     MIN_CLASS_SAMPLES,
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     Collect,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -167,6 +171,8 @@ class Simulation:
             BalancedLosses: self._balanced_losses,
             LossMoments: self._loss_moments,
             OutputMoments: self._output_moments,
+            BootstrapLosses: self._bootstrap_losses,
+            DataMoments: self._data_moments,
             Shares: self._shares,
             Scores: self._scores,
             Subspaces: self._subspaces,
@@ -226,6 +232,12 @@ class Simulation:
         """Groups that samples are divided into by their label; 1 if targets are not classes."""
         y = self._samples["train"].y
         return self.traits.num_outputs if y.ndim == 1 and not y.is_floating_point() else 1
+
+    @property
+    def num_columns(self) -> int:
+        """Numbers of a sample that ``DataMoments`` sums up."""
+        train = self._samples["train"]
+        return columns_of(train.x[:1], train.y[:1]).shape[1]
 
     def sizes_of(self, split: Split) -> Tensor:
         """Return the number of samples of each client in a split: ``[m]``."""
@@ -410,8 +422,35 @@ class Simulation:
             request.models, selections, len(request.clients), outputs
         )
 
+    @torch.no_grad()
+    def _bootstrap_losses(self, request: BootstrapLosses) -> Tensor:
+        self._check_width(request.models)
+        require(request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}")
+        shape = (len(request.clients), len(request.models))
+        zeros = torch.zeros(shape, dtype=torch.float64, device=self.device)
+        optimism = zeros if request.optimism is None else request.optimism
+        require(
+            tuple(optimism.shape) == shape,
+            f"optimism must have the shape {shape}, not {tuple(optimism.shape)}",
+        )
+        selections = self._selections(request.clients, request.splits)
+        offsets = [optimism if split == "train" else zeros for split in request.splits]
+        draws = bootstrap_streams(request.seed, self._words[self._indices(request.clients)])
+        return self._evaluation.bootstrap_losses(
+            request.models, selections, offsets, draws, request.replicates
+        )
+
+    @torch.no_grad()
+    def _data_moments(self, request: DataMoments) -> Tensor:
+        selections = self._selections(request.clients, request.splits)
+        x = torch.cat([s.samples.x[s.index] for s in selections])
+        y = torch.cat([s.samples.y[s.index] for s in selections])
+        owner, num_groups = torch.cat([s.owner for s in selections]), self.num_label_groups
+        groups = y % num_groups if num_groups > 1 else torch.zeros_like(owner)
+        return column_moments(x, y, owner, groups, len(request.clients), num_groups).pack()
+
     def _selections(self, clients: Clients, splits: Sequence[Split]) -> list[Selection]:
-        require(len(splits) > 0, "a request for moments needs at least one split")
+        require(len(splits) > 0, "a request for moments or resamples needs at least one split")
         index = self._indices(clients)
         parts = [self._split(split) for split in splits]
         return [Selection(samples, *all_samples(samples, index)) for samples in parts]

@@ -28,11 +28,13 @@ class Comparison:
         metrics: The metrics of the runs that succeeded, in the order of the specs.
         failures: The runs that failed.
         reused: How many runs were read from disk.
+        outcomes: All runs, in the order of the specs.
     """
 
     metrics: list[Metrics]
     failures: list[RunOutcome]
     reused: int
+    outcomes: list[RunOutcome]
 
 
 def default_methods(experiment: Experiment) -> list[str]:
@@ -154,7 +156,8 @@ def execute(
                 finish(executor.execute(spec))
     ordered = [outcomes[spec] for spec in specs]
     metrics = [outcome.metrics for outcome in ordered if outcome.metrics is not None]
-    return Comparison(metrics, [run for run in ordered if run.metrics is None], reused)
+    failures = [run for run in ordered if run.metrics is None]
+    return Comparison(metrics, failures, reused, ordered)
 
 
 def budget(experiment: Experiment) -> float:

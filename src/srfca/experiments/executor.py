@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from srfca.analysis import Analysis
 from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
+from srfca.experiments.answer import analyze_run, save_answer
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
-from srfca.methods._common.run import Monitor
+from srfca.files import writable_folder
+from srfca.methods import Monitor, Monitors
 from srfca.progress import Callback
 
 
@@ -52,6 +55,7 @@ class RunOutcome:
         error: The error message, if it failed.
         reused: Whether it was read from disk.
         warnings: What is doubtful about it.
+        analysis: The answer of a run that finds clusters, if it was analyzed.
     """
 
     spec: RunSpec
@@ -59,6 +63,7 @@ class RunOutcome:
     error: str | None = None
     reused: bool = False
     warnings: tuple[str, ...] = ()
+    analysis: Analysis | None = None
 
 
 OnFinish = Callable[[RunOutcome], None]
@@ -93,6 +98,7 @@ class RunExecutor:
         folder: The data folder.
         out: A folder to save runs in.
         monitor: Follows the stages of each run.
+        analyzes: Whether runs that find clusters are analyzed.
     """
 
     experiment: Experiment
@@ -100,6 +106,7 @@ class RunExecutor:
     folder: str | Path | None = None
     out: Path | None = None
     monitor: Monitor | None = None
+    analyzes: bool = False
     _federations: dict[int, Simulation] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
@@ -110,24 +117,40 @@ class RunExecutor:
             federation = self._federation(spec.seed, monitor)
             with collected_warnings() as messages:
                 run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
-            if self.out is not None:
-                saved.save(run, experiment, self.out / self._folder_name(spec))
+            analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
+            if (out := self.folder_of(spec)) is not None:
+                if analysis is not None:
+                    save_answer(analysis, writable_folder(out))
+                saved.save(run, experiment, out)
         except InputError as error:
             return RunOutcome(spec, error=str(error))
         except Exception as error:  # for example of a user's model or loss
             return RunOutcome(spec, error=describe(error))
-        return RunOutcome(spec, run.metrics, warnings=tuple(messages))
+        return RunOutcome(spec, run.metrics, warnings=tuple(messages), analysis=analysis)
 
     def read_saved(self, spec: RunSpec) -> RunOutcome | None:
         """Return a run that is saved already, None if it is not, or is damaged."""
-        if self.out is None:
+        if (out := self.folder_of(spec)) is None:
             return None
-        metrics = saved.read(self.out / self._folder_name(spec), self._digest(spec))
-        return None if metrics is None else RunOutcome(spec, metrics, reused=True)
+        metrics = saved.read(out, self._digest(spec))
+        if metrics is None:
+            return None
+        return RunOutcome(spec, metrics, reused=True, analysis=self._read_analysis(out))
+
+    def _read_analysis(self, out: Path) -> Analysis | None:
+        """Return a saved analysis, None if runs are not analyzed, or this one was not."""
+        if not self.analyzes:
+            return None
+        try:
+            return Analysis.load(out)
+        except InputError:
+            return None
 
     def for_worker(self) -> RunExecutor:
         """Return a copy for another process, without monitor."""
-        return RunExecutor(self.experiment, self.device, self.folder, self.out)
+        return RunExecutor(
+            self.experiment, self.device, self.folder, self.out, analyzes=self.analyzes
+        )
 
     def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
         """Return the clients of a seed; those of the latest seed are kept."""
@@ -141,10 +164,13 @@ class RunExecutor:
     def _digest(self, spec: RunSpec) -> str:
         return saved.run_digest(self.experiment.set(spec.settings), spec.method, spec.seed)
 
-    def _folder_name(self, spec: RunSpec) -> str:
+    def folder_of(self, spec: RunSpec) -> Path | None:
+        """Return the folder that a run is saved in, None if runs are not saved."""
+        if self.out is None:
+            return None
         method = spec.method.replace(":", ".")  # not allowed in file names everywhere
         k = "" if spec.k is None else f"-k{spec.k}"
-        return f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
+        return self.out / f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
 
 
 @contextmanager
@@ -165,13 +191,18 @@ def collected_warnings() -> Iterator[list[str]]:
         yield messages
 
 
-@dataclass(frozen=True)
-class TitledMonitor:
-    """A monitor that puts the run's title before the names of stages."""
+class TitledMonitor(Monitors):
+    """A monitor that puts the run's title before the names of stages.
 
-    monitor: Monitor
-    title: str
+    Args:
+        monitor: Is told everything.
+        title: Of the run.
+    """
+
+    def __init__(self, monitor: Monitor, title: str) -> None:
+        super().__init__([monitor])
+        self.title = title
 
     def stage(self, name: str, steps: int) -> AbstractContextManager[Callback]:
         """Enter a stage."""
-        return self.monitor.stage(f"{self.title}: {name}", steps)
+        return super().stage(f"{self.title}: {name}", steps)

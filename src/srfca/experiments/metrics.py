@@ -32,6 +32,7 @@ def run_metrics(run: ScoredRun) -> Metrics:
     """Return the metrics of a run."""
     result, data = run.result, run.federation.data
     last = result.history[-1]
+    final = run.scores if run.fine_tuned_scores is None else run.fine_tuned_scores
     fine_tuned: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
     if run.fine_tuned_scores is not None:
         fine_tuned = score_metrics(run.fine_tuned_scores)
@@ -52,7 +53,10 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "distance_to_optimum": distance_to_optimum(result, data),
         "seconds": None if run.seconds is None else round(run.seconds, 3),
         "device": str(run.federation.device),
+        "client_ids": list(result.client_ids),
         "labels": [int(label) for label in result.labels],
+        "client_losses": final.loss.tolist(),
+        "client_accuracies": None if final.accuracy is None else final.accuracy.tolist(),
     }
 
 

@@ -14,9 +14,9 @@ from srfca.errors import require
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics, run_metrics
 from srfca.federation import ClientScores, LocalTraining, Split
-from srfca.methods import Method, Result
+from srfca.methods import Method, Monitor, Result
 from srfca.methods._common.failure import warn_of_failure
-from srfca.methods._common.run import Monitor, diverged
+from srfca.methods._common.run import diverged
 from srfca.methods.fedavg import FedAvg
 from srfca.models import WarmStart
 

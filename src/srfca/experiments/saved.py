@@ -6,7 +6,10 @@ A digest of everything that determines a run identifies it, so that a saved run 
 from __future__ import annotations
 
 import json
+import platform
+from contextlib import suppress
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,10 @@ from srfca.methods._common.result_files import RESULT_FILE, is_intact
 RUN_FILE = "run.json"
 _MAX_LISTED = 10
 """Runs that an error lists."""
-_EXTRA = ("settings", "srfca", "run_digest", "figures_digest")
+_EXTRA = (
+    "settings", "srfca", "versions", "client_samples", "true_labels", "run_digest",
+    "figures_digest",
+)  # fmt: skip
 """What ``run.json`` holds besides the metrics."""
 
 
@@ -55,6 +61,8 @@ def save(run: ScoredRun, experiment: Experiment, folder: Path) -> None:
     extra = (
         run_settings(experiment, run.method),
         __version__,
+        library_versions(),
+        *client_facts(run),
         run_digest(experiment, run.method, run.result.seed),
         _digest(metrics),
     )
@@ -66,7 +74,7 @@ def read(folder: Path, digest: str) -> Metrics | None:
     """Return the metrics of the run with this digest, None if it is missing or damaged."""
     try:
         metrics: Metrics = json.loads((folder / RUN_FILE).read_bytes())
-        _, _, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
+        *_, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
         intact = is_intact(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
@@ -105,6 +113,27 @@ def _runs_in(folder: Path, prefix: str) -> list[Path]:
         return []
     named = (path for path in sorted(folder.iterdir()) if path.name.startswith(prefix))
     return [path for path in named if (path / RESULT_FILE).is_file()]
+
+
+def extras(content: dict[str, Any]) -> tuple[Metrics, dict[str, Any]]:
+    """Return the metrics of ``run.json``, and what it holds besides."""
+    metrics = {name: value for name, value in content.items() if name not in _EXTRA}
+    return metrics, {name: content[name] for name in _EXTRA}
+
+
+def client_facts(run: ScoredRun) -> tuple[list[int], list[int] | None]:
+    """Return the training samples of each client, and its true cluster if that is known."""
+    truth = run.federation.data.truth
+    return run.federation.sizes.tolist(), None if truth is None else truth.labels.tolist()
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that decide the numbers of a run."""
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "numba"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _code_digests(experiment: Experiment, method: str) -> list[str]:

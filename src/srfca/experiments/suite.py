@@ -8,7 +8,7 @@ from pathlib import Path
 
 from srfca.experiments.executor import RunExecutor, RunOutcome, RunSpec
 from srfca.experiments.experiment import Experiment
-from srfca.methods._common.run import Monitor
+from srfca.methods import Monitor
 
 
 @dataclass

@@ -25,7 +25,7 @@ from srfca.experiments import runner
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.saved import run_settings
 from srfca.files import replace_file, writable_folder
-from srfca.methods._common.run import Monitor
+from srfca.methods import Monitor
 from srfca.methods.sr_fca import SRFCA
 
 FIRST_SEED = 1000

@@ -17,8 +17,10 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, Replies, Traffic
 from srfca.federation.requests import (
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     Collect,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -37,12 +39,14 @@ from srfca.federation.rounds import ask, train_and_aggregate
 
 __all__ = [
     "BalancedLosses",
+    "BootstrapLosses",
     "Budget",
     "ClassCounts",
     "ClientScores",
     "Collect",
     "Coordinates",
     "Counting",
+    "DataMoments",
     "Descent",
     "DropReplies",
     "Federation",

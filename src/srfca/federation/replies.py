@@ -41,9 +41,7 @@ class ClientScores:
 
     def spread(self, clients: Clients, num_clients: int) -> ClientScores:
         """Return scores of all clients, NaN for those that are not among ``clients`` ``[c]``."""
-        replied = torch.zeros(num_clients, dtype=torch.bool)
-        replied[torch.as_tensor(clients)] = True
-        return _spread_scores(self, replied, torch.nan)
+        return _spread_scores(self, torch.as_tensor(clients), num_clients, torch.nan)
 
     def where(self, mask: Tensor, other: ClientScores) -> ClientScores:
         """Return these scores where the mask ``[c]`` is true, else the other ones."""
@@ -133,7 +131,8 @@ class Replies(Generic[T]):
         answered = torch.as_tensor(self.answered)
         if isinstance(self.values, ClientScores):
             assert not isinstance(default, Tensor)
-            return _spread_scores(self.values, answered, default)
+            positions = answered.nonzero().squeeze(1)
+            return _spread_scores(self.values, positions, len(answered), default)
         assert isinstance(default, Tensor)
         filled = default.to(self.values).clone()
         filled[answered.to(filled.device)] = self.values
@@ -160,10 +159,12 @@ def as_clients(clients: Iterable[int]) -> Clients:
     return array
 
 
-def _spread_scores(scores: ClientScores, answered: Tensor, default: float) -> ClientScores:
+def _spread_scores(
+    scores: ClientScores, positions: Tensor, count: int, default: float
+) -> ClientScores:
     def spread(values: Tensor, fill: float) -> Tensor:
-        filled = values.new_full((len(answered),), fill)
-        filled[answered] = values
+        filled = values.new_full((count,), fill)
+        filled[positions] = values
         return filled
 
     accuracy = None if scores.accuracy is None else spread(scores.accuracy, default)

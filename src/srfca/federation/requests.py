@@ -27,7 +27,7 @@ from srfca.random import Key
 Split = Literal["train", "validation", "test"]
 
 MIN_CLASS_SAMPLES = 4
-"""Classes of fewer samples do not count in ``BalancedLosses``."""
+"""Classes of fewer samples do not count in ``BalancedLosses`` and ``DataMoments``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +245,58 @@ class OutputMoments(Request[Tensor]):
     """
 
     models: Tensor
+    splits: tuple[Split, ...] = ("train",)
+
+
+@dataclass(frozen=True, eq=False)
+class BootstrapLosses(Request[Tensor]):
+    """Compare the losses of models on every client's samples, and on samples drawn from them again.
+
+    The reply is ``[c, k, 3 + k]`` in double precision, to be read by
+    ``srfca.federation.bootstrap.ComparedLosses.unpack``: the mean loss of each model, how often it
+    has the least mean loss among the resamples, the number of samples, and the covariance of the
+    models' losses over the samples. Clients resample themselves. They do not send the means of
+    resamples: whoever knows the draws could compute the losses of single samples from these.
+
+    Args:
+        clients: ``[c]``
+        models: ``[k, P]``
+        optimism: ``[c, k]`` is added to the losses on training samples: a model that was trained by
+            the client has seen them. None adds nothing.
+        splits: Which samples: those of these splits together.
+        replicates: How many resamples, each of as many samples as the client has.
+        seed: Decides the draws, with the client.
+    """
+
+    models: Tensor
+    optimism: Tensor | None = None
+    splits: tuple[Split, ...] = ("validation",)
+    replicates: int = 100
+    seed: int = 0
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        optimism = None if self.optimism is None else self.optimism[_at(index, self.optimism)]
+        return replace(self, clients=self.clients[index], optimism=optimism)
+
+
+@dataclass(frozen=True, eq=False)
+class DataMoments(Request[Tensor]):
+    """Sum up each client's inputs, and targets that are values, by class.
+
+    The reply is ``[c, g, 1 + 2 w]`` in double precision, to be read by
+    ``srfca.federation.data_moments.ColumnMoments.unpack``: the number of samples, and sums and sums
+    of squares of w columns, for each of g classes. Columns are the numbers of an input, if inputs
+    are floating-point, and then those of a target, if targets are. Targets that are not classes are
+    in one group. Samples of a class with fewer than ``MIN_CLASS_SAMPLES`` are left out, so that no
+    sum is that of a single sample. Clients reveal by it how many samples of each class they have,
+    and what these look like on average.
+
+    Args:
+        clients: ``[c]``
+        splits: Which samples: those of these splits together.
+    """
+
     splits: tuple[Split, ...] = ("train",)
 
 

@@ -30,6 +30,7 @@ class ClientInfo:
         node_id: Flower's id of its node, which changes when the node restarts; 0 if it has none.
         num_classes: The number of classes if it has one label for each sample, else 0.
         signature: What its model takes, and what the outputs mean; None if it did not say.
+        num_columns: Numbers of a sample that ``DataMoments`` sums up.
     """
 
     client_id: str
@@ -42,6 +43,7 @@ class ClientInfo:
     node_id: int = 0
     num_classes: int = 0
     signature: Signature | None = None
+    num_columns: int = 0
 
 
 def write_clients(folder: Path, clients: list[ClientInfo]) -> None:

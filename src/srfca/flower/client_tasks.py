@@ -21,7 +21,9 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
 from srfca.federation.requests import (
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -116,6 +118,7 @@ def hello(simulation: Simulation, task: TaskInput) -> TaskOutput:
             "features": simulation.data.train.x[0].numel(),
             "outputs": simulation.traits.num_outputs,
             "groups": simulation.num_label_groups,
+            "columns": simulation.num_columns,
             "classes": not simulation.data.train.y.is_floating_point(),
             "num_classes": simulation.num_classes or 0,
             "receives": task.receive is not None,
@@ -200,6 +203,24 @@ def output_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
     return TaskOutput({"moments": simulation.ask(request).values})
 
 
+def bootstrap_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compare the losses of all models, with resampling: ``[e, k, 3 + k]``."""
+    values, models, optimism = task.values, task.rows["models"], None
+    if "optimism" in values:
+        optimism = torch.tensor(values["optimism"], dtype=torch.float64).view(-1, len(models))
+    request = BootstrapLosses(
+        _itself(1 if optimism is None else len(optimism)), models, optimism, _splits(task),
+        values["replicates"], values["seed"],
+    )  # fmt: skip
+    return TaskOutput({"compared": simulation.ask(request).values})
+
+
+def data_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Sum up inputs and targets by class: ``[1, g, 1 + 2 w]``."""
+    request = DataMoments(_itself(), _splits(task))
+    return TaskOutput({"moments": simulation.ask(request).values})
+
+
 def scores(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute losses and accuracies of models, or of mixtures: ``[k, 2]``."""
     predictors: Tensor | Mixture = task.mixture or task.rows["models"]
@@ -250,6 +271,8 @@ TASKS: dict[str, Task] = {
     "balanced_losses": balanced_losses,
     "loss_moments": loss_moments,
     "output_moments": output_moments,
+    "bootstrap_losses": bootstrap_losses,
+    "data_moments": data_moments,
     "scores": scores,
     "shares": shares,
     "subspaces": subspaces,

@@ -127,9 +127,6 @@ class ClientDirectory:
         ):
             raise InvalidMessageError(f"its client id is not 1 to {_MAX_ID} printable characters")
         self._check_model(values)
-        num_classes = values.get("num_classes", 0)
-        if not isinstance(num_classes, int) or num_classes < 0:
-            raise InvalidMessageError(f"it has {num_classes!r} classes")
         return ClientInfo(
             client_id=client_id,
             sizes=self._read_sizes(values),
@@ -139,7 +136,8 @@ class ClientDirectory:
             num_outputs=_positive(values, "outputs"),
             num_label_groups=_positive(values, "groups"),
             node_id=node_id,
-            num_classes=num_classes,
+            num_classes=_count(values, "num_classes"),
+            num_columns=_count(values, "columns"),
             signature=_signature(values),
         )
 
@@ -195,6 +193,18 @@ def _signature(values: Mapping[str, object]) -> Signature:
         return Signature.from_json(json.loads(str(values.get("signature"))))
     except ValueError as error:
         raise InvalidMessageError(f"it does not describe its samples: {error}") from error
+
+
+def _count(values: Mapping[str, object], name: str) -> int:
+    """Return a number that a client has introduced itself with, 0 if it has not.
+
+    Raises:
+        InvalidMessageError: If it is not an integer of at least 0.
+    """
+    value = values.get(name, 0)
+    if not isinstance(value, int) or value < 0:
+        raise InvalidMessageError(f"it has {value!r} {name.removeprefix('num_')}")
+    return value
 
 
 def _shorten(digest: object) -> str:

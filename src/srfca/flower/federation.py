@@ -18,8 +18,10 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.replies import ClientScores, Replies, T, Traffic, as_clients
 from srfca.federation.requests import (
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     Collect,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -38,12 +40,14 @@ from srfca.flower.client_info import ClientInfo
 from srfca.flower.delivery import Delivery
 from srfca.flower.evaluator import Evaluator
 from srfca.flower.messages import (
+    bootstrap_messages,
+    data_moment_messages,
     gradient_messages,
     share_messages,
     subspace_messages,
     train_messages,
 )
-from srfca.flower.moments import MomentsEvaluator, MomentsRequest
+from srfca.flower.moments import MomentsEvaluator, MomentsRequest, common
 from srfca.flower.replies import ClientReplies, gather
 from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, frozen_digest, make_module
@@ -116,6 +120,8 @@ class FlowerFederation:
             BalancedLosses: self._balanced.balanced_losses,
             LossMoments: self._answer_moments,
             OutputMoments: self._answer_moments,
+            BootstrapLosses: self._bootstrap_losses,
+            DataMoments: self._data_moments,
             Scores: self._scores,
             Shares: self._shares,
             Subspaces: self._subspaces,
@@ -264,10 +270,36 @@ class FlowerFederation:
         return self._evaluator.losses(request)
 
     def _answer_moments(self, request: MomentsRequest) -> Replies[Tensor]:
-        require(len(request.splits) > 0, "a request for moments needs at least one split")
-        for split in request.splits:
-            self._require_split(split)
+        self._require_splits(request.splits)
         return self._moments.answer(request)
+
+    def _bootstrap_losses(self, request: BootstrapLosses) -> Replies[Tensor]:
+        self._require_splits(request.splits)
+        require(request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}")
+        count = len(request.models)
+        expected = (len(request.clients), count)
+        require(
+            request.optimism is None or tuple(request.optimism.shape) == expected,
+            f"optimism must have the shape {expected}",
+        )
+        messages = bootstrap_messages(request, self._layout.length)
+        replies = self._channel.exchange("bootstrap_losses", messages)
+        shape = (count, 3 + count)
+        compared = gather(request.clients, replies, "compared", shape, torch.float64)
+        return Replies(request.clients, compared, replies.missing)
+
+    def _data_moments(self, request: DataMoments) -> Replies[Tensor]:
+        self._require_splits(request.splits)
+        clients = request.clients.tolist() or range(len(self.client_ids))
+        infos = [self._channel.info(client) for client in clients]
+        shape = (
+            common([info.num_label_groups for info in infos], "groups of labels"),
+            1 + 2 * common([info.num_columns for info in infos], "numbers in a sample"),
+        )
+        messages = data_moment_messages(request, shape)
+        replies = self._channel.exchange("data_moments", messages)
+        moments = gather(request.clients, replies, "moments", shape, torch.float64)
+        return Replies(request.clients, moments, replies.missing)
 
     def _scores(self, request: Scores) -> Replies[ClientScores]:
         self._require_split(request.split)
@@ -319,6 +351,11 @@ class FlowerFederation:
             f"none of {len(missing)} clients replied to {task}: {reason} "
             "(if training has diverged, lower lr, or set clip)"
         )
+
+    def _require_splits(self, splits: Sequence[Split]) -> None:
+        require(len(splits) > 0, "a request for moments or resamples needs at least one split")
+        for split in splits:
+            self._require_split(split)
 
     def _require_split(self, split: Split) -> None:
         held = ", ".join(self.splits)

@@ -19,6 +19,8 @@ from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
 from srfca.federation.requests import (
+    BootstrapLosses,
+    DataMoments,
     Gradients,
     LossMoments,
     OutputMoments,
@@ -154,6 +156,36 @@ def moment_messages(request: LossMoments | OutputMoments, length: int, width: in
     return Messages(dict.fromkeys(request.clients.tolist(), ask), table)
 
 
+def bootstrap_messages(request: BootstrapLosses, length: int) -> Messages:
+    """Return the messages that ask clients to compare models on their samples and on resamples."""
+    table, entries = RowTable(), entries_of(request.clients)
+    models = check_rows(request.models, length)
+    rows = _all_names(table.add(models))
+    if rows is None:
+        return _unsendable(request.clients, table)
+    count = len(models)
+    values: dict[str, Value] = {
+        "splits": [str(split) for split in request.splits],
+        "replicates": request.replicates,
+        "seed": request.seed,
+    }
+    requests = {}
+    for client, positions in entries.items():
+        size, added = 1, {}
+        if request.optimism is not None:
+            size, added = len(positions), {"optimism": _flat(request.optimism[positions])}
+        expects = {"compared": ((size, count, 3 + count), torch.float64)}
+        requests[client] = ClientRequest(expects, {**values, **added}, {"models": rows})
+    return Messages(requests, table)
+
+
+def data_moment_messages(request: DataMoments, shape: tuple[int, int]) -> Messages:
+    """Return the messages that ask for sums of data; a reply has this shape."""
+    values: dict[str, Value] = {"splits": [str(split) for split in request.splits]}
+    ask = ClientRequest({"moments": ((1, *shape), torch.float64)}, values)
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
+
+
 def mixture_messages(
     clients: Clients, mixture: Mixture, length: int, reply: str, values: Mapping[str, Value]
 ) -> Messages:
@@ -253,7 +285,7 @@ def _with_mixture(
     entries = entries_of(clients)
     requests = {}
     for client, request in messages.requests.items():
-        weights: list[float] = mixture.weights[entries[client]].double().flatten().tolist()
+        weights = _flat(mixture.weights[entries[client]])
         values: dict[str, Value] = {**request.values, "weights": weights}
         values |= {name: column[entries[client]].tolist() for name, column in columns.items()}
         requests[client] = ClientRequest(request.expects, values, {**request.rows, "mixture": rows})
@@ -263,6 +295,11 @@ def _with_mixture(
 def _unsendable(clients: Clients, table: RowTable) -> Messages:
     reason = "not sent: models are infinite or NaN"
     return Messages({}, table, dict.fromkeys(clients.tolist(), reason))
+
+
+def _flat(values: Tensor) -> list[float]:
+    numbers: list[float] = values.double().flatten().tolist()
+    return numbers
 
 
 def _all_names(names: Sequence[str | None]) -> list[str] | None:

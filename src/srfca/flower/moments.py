@@ -70,8 +70,8 @@ class MomentsEvaluator:
         clients = request.clients.tolist() or range(len(self._channel.client_ids))
         infos = [self._channel.info(client) for client in clients]
         if isinstance(request, LossMoments):
-            return 3 + 2 * _common([info.num_label_groups for info in infos], "groups of labels")
-        outputs = _common([info.num_outputs for info in infos], "outputs")
+            return 3 + 2 * common([info.num_label_groups for info in infos], "groups of labels")
+        outputs = common([info.num_outputs for info in infos], "outputs")
         require(
             outputs <= MAX_OUTPUTS,
             f"moments of outputs are for at most {MAX_OUTPUTS} outputs, not {outputs}",
@@ -79,7 +79,12 @@ class MomentsEvaluator:
         return outputs + 2 * outputs**2
 
 
-def _common(values: Sequence[int], name: str) -> int:
+def common(values: Sequence[int], name: str) -> int:
+    """Return what all clients have the same number of.
+
+    Raises:
+        InputError: If their numbers differ.
+    """
     different = sorted(set(values))
     require(len(different) == 1, f"the clients have {different} {name}: they must agree")
     return different[0]

@@ -25,7 +25,7 @@ from srfca.flower.serving import (
     write_result,
 )
 from srfca.flower.settings import Settings, configure
-from srfca.methods import Method, Result
+from srfca.methods import Method, Monitor, Result
 from srfca.methods.sr_fca import SRFCA
 
 OnResult = Callable[[Result, FlowerFederation], None]
@@ -154,7 +154,7 @@ def load_finished(
     return result if is_same_run and tuple(listed) == result.client_ids else None
 
 
-class LogMonitor:
+class LogMonitor(Monitor):
     """A monitor that writes stages to Flower's log."""
 
     @contextmanager

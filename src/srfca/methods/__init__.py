@@ -9,11 +9,28 @@ from __future__ import annotations
 from typing import Any
 
 from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.curve import CurvePoint
+from srfca.methods._common.monitor import Monitor, Monitors, RoundEnd, RunStart
 from srfca.methods._common.result import Result
 from srfca.methods._common.run import Run
+from srfca.methods._common.stage import Stage
 from srfca.methods.registry import METHODS, all_methods, register
 
-__all__ = ["METHODS", "Answer", "Method", "Result", "Run", "all_methods", "register"]
+__all__ = [
+    "METHODS",
+    "Answer",
+    "CurvePoint",
+    "Method",
+    "Monitor",
+    "Monitors",
+    "Result",
+    "RoundEnd",
+    "Run",
+    "RunStart",
+    "Stage",
+    "all_methods",
+    "register",
+]
 
 
 def __getattr__(name: str) -> Any:

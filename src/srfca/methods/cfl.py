@@ -136,6 +136,7 @@ class CFL(Method):
                     aggregation,
                 )  # fmt: skip
                 answer = Answer(partition.labels, models)
+                run.end_round("CFL", number, local.rounds, models, partition.labels)
                 splits = [check.notes() for check in checks if check.parts is not None]
                 if splits:
                     notes = {"round": number, "splits": splits}

@@ -83,6 +83,7 @@ class Ditto(Method):
                 replied = torch.tensor(replies.clients, device=v.device)
                 v = v.index_copy(0, replied, replies.values)
                 trained[replied] = True
+                run.end_round("DITTO", number, self.local.rounds, v)
             v = torch.where(trained, v, w)
         run.record("DITTO", everyone, v)
         return Answer(everyone.labels, w, individual_models=v)

@@ -85,6 +85,7 @@ class FedEM(Method):
                 if self.weighting == "responsibilities":
                     weights = weights * pi[torch.as_tensor(replied)]
                 theta = aggregate(rows, weights.expand(-1, self.k), theta)
+                run.end_round("FEDEM", number, local.rounds, Mixture(theta, pi))
         pi = update_mixtures(run, pi, Mixture(theta, pi), run.everyone)
         answer = Answer.mixed(Mixture(theta, pi))
         assert answer.mixture_weights is not None

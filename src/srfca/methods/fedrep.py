@@ -64,6 +64,7 @@ class FedRep(Method):
         head_steps = len(self.local.span(0)) // 2 if self.head_steps is None else self.head_steps
         descent = Descent(phases=(Phase(head, head_steps), Phase(body)))
         has_head = np.zeros(run.num_clients, dtype=bool)
+        personal = Personal(head, run.seed, "fedrep")
         steps = sum(num_participants(everyone, self.participation)) * self.local.steps
         with run.stage("FEDREP", steps):
             for number in range(self.local.rounds):
@@ -77,4 +78,6 @@ class FedRep(Method):
                     Mean(self.weighted),
                 )  # fmt: skip
                 w = body.put(w, means)
-        return record_personal(run, "FEDREP", w, Personal(head, run.seed, "fedrep"), has_head)
+                labels = np.where(has_head, 0, -1)
+                run.end_round("FEDREP", number, self.local.rounds, w, labels, personal)
+        return record_personal(run, "FEDREP", w, personal, has_head)

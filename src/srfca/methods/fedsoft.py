@@ -90,6 +90,7 @@ class FedSoft(Method):
                 if number == local.rounds - 1:
                     w, _ = train_pulled(run, w, anchors, ~drawn, local, key, private=True)
                 c, replied = update_centers(v * sent.unsqueeze(1), w, c), replied | sent
+                run.end_round("FEDSOFT", number, local.rounds, w)
         assert w is not None
         labels = torch.where(replied, u.argmax(1), -1).cpu().numpy()
         answer = Answer.canonical(labels, c, w)

@@ -89,7 +89,10 @@ class FeSEM(Method):
                 centers = aggregate_clusters(
                     rows, clients, labels[clients], centers, run.sizes, Mean(self.weighted)
                 )
+                present = np.where(replied, labels, -1)
+                run.end_round("FESEM", number, self.local.rounds, centers, present)
         labels[~replied] = -1
+        run.curve.renumber("FESEM", labels)
         answer = Answer.canonical(labels, centers)
         empty = [cluster for cluster in range(self.k) if cluster not in labels]
         notes = {"changed": changed, "empty": empty}

@@ -22,7 +22,6 @@ from srfca.methods._common.result import models_of_clients
 from srfca.methods._common.rounds import (
     Exchange,
     argmin_loss,
-    best_models,
     num_participants,
     num_rounds,
     one_cluster,
@@ -220,16 +219,20 @@ def alternate(
             state = run.latest(purpose, **state)
         models, labels = state["models"], state["labels"].numpy().copy()
         changed = state["changed"].tolist()
-        for number in range(int(state["done"]), num_rounds(local, server_lr)):
+        total = num_rounds(local, server_lr)
+        for number in range(int(state["done"]), total):
             key = run.key(purpose, number)
             if number % rounds_between == 0:
                 drawn = participants(run.federation, everyone, participation, key)
-                clients, chosen = best_models(run, models, drawn)
+                replies = run.ask(Losses(drawn, models))
+                clients, chosen = replies.clients, argmin_loss(replies.values)
+                _add_losses(run, stage, replies.values, chosen)
                 changed.append(num_moved(labels[clients], chosen))
                 labels[clients] = chosen
             models = run.round(
                 Round(clients, models, labels[clients], local, key, aggregation, server_lr, shared)
             )
+            run.end_round(stage, number, total, models, labels)
             if (number + 1) % rounds_between == 0 and not local.keep_state:
                 run.checkpoint(
                     purpose, models=models, labels=torch.tensor(labels),
@@ -238,10 +241,18 @@ def alternate(
         replies = run.ask(Losses(run.everyone, models))
     losses, final = replies.values.cpu().double(), labels.copy()
     final[replies.clients] = argmin_loss(losses)
+    _add_losses(run, stage, losses, final[replies.clients])
+    run.curve.renumber(stage, final)
     require_replies(np.flatnonzero(final >= 0))
     changed.append(num_moved(labels, final))
     best = losses.nan_to_num(nan=torch.inf).min(1).values
     return Alternation(models, final, float(best.mean()), changed)
+
+
+def _add_losses(run: Run, stage: str, losses: Tensor, chosen: NDArray[np.int64]) -> None:
+    """Add the training losses ``[c, k]`` with the chosen models to the learning curve."""
+    least = losses.cpu().gather(1, torch.as_tensor(chosen).unsqueeze(1)).squeeze(1)
+    run.add_training_losses(stage, least, chosen, losses.shape[1])
 
 
 def num_moved(before: NDArray[np.int64], after: NDArray[np.int64]) -> int:

@@ -95,6 +95,7 @@ def multi_task(run: Run, options: MOCHA, coupling: Coupling) -> Tensor:
             moved = w - w0
             z = proximal_step(moved + u, coupling(moved), options.mu / rho)
             u = u.index_add(0, replied, (moved - z)[replied])
+            run.end_round("MOCHA", number, local.rounds, w0 + z)
     return w0 + z
 
 

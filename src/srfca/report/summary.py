@@ -158,6 +158,7 @@ class Table:
         cells: The other columns, line by line.
         best: Which cells are marked as the best.
         head: Title of the first column.
+        texts: Titles of columns that are text and no numbers.
     """
 
     title: str
@@ -166,6 +167,7 @@ class Table:
     cells: Sequence[Sequence[str]]
     best: Sequence[Sequence[bool]]
     head: str = "method"
+    texts: Sequence[str] = ()
 
 
 def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -> Table:

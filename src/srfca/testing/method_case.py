@@ -19,7 +19,7 @@ from srfca.federation.middleware.base import Middleware
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Replies, T
 from srfca.federation.requests import Request
-from srfca.methods import Method, Result
+from srfca.methods import Method, Monitor, Result
 from srfca.models.dense import mlp
 from srfca.testing.errors import require_check
 
@@ -105,7 +105,7 @@ def require_same_bits(result: Result, expected: Result, condition: str) -> None:
         tensor, original = tensors.get(name), of_expected.get(name)
         same = tensor is not None and original is not None and torch.equal(tensor, original)
         require_check(same, f"{condition} must give the same {name}, to the bit")
-    for attribute in ("name", "labels", "loss", "accuracy", "budget", "notes"):
+    for attribute in ("name", "labels", "loss", "accuracy", "budget", "notes", "curve"):
         values = [getattr(stage, attribute) for stage in result.history]
         originals = [getattr(stage, attribute) for stage in expected.history]
         require_check(
@@ -163,7 +163,7 @@ class KillAfter(Middleware):
         return self.federation.ask(request)
 
 
-class StepMonitor:
+class StepMonitor(Monitor):
     """Adds up the local steps of every stage: those announced, and those reported as done."""
 
     def __init__(self) -> None:

@@ -139,23 +139,23 @@ def check_test_data(case: MethodCase) -> None:
 
 def check_resume(case: MethodCase) -> None:
     """A run that was killed resumes from its journal, and ends with the same bits."""
-    complete = KillAfter(case.federation())
-    expected = case.method.fit(complete, _SEED)
+    complete, method = KillAfter(case.federation()), case.with_parameters(curves=1)
+    expected = method.fit(complete, _SEED)
     count = len(complete.requests)
     moments = sorted({0, 1, count // 3, count // 2, 2 * count // 3, count - 1})
     with TemporaryDirectory() as folder:
         for moment in moments:
             journal = Path(folder, str(moment))
             try:
-                case.method.fit(KillAfter(case.federation(), moment), _SEED, journal=journal)
+                method.fit(KillAfter(case.federation(), moment), _SEED, journal=journal)
             except Killed:
                 pass
             else:
                 raise CheckError("the same seed must send the same number of requests")
             condition = f"a run that was killed after {moment} of {count} requests and resumed"
-            resumed = case.method.fit(case.federation(), _SEED, journal=journal)
+            resumed = method.fit(case.federation(), _SEED, journal=journal)
             require_same_bits(resumed, expected, condition)
-        finished = case.method.fit(KillAfter(case.federation(), 0), _SEED, journal=journal)
+        finished = method.fit(KillAfter(case.federation(), 0), _SEED, journal=journal)
         require_same_bits(finished, expected, "a journal that is complete")
 
 
@@ -248,6 +248,30 @@ def check_fine_tuning(case: MethodCase) -> None:
     require_check(bool((after <= before + 1e-9).all()), "fine-tuning must not increase a loss")
 
 
+def check_curves(case: MethodCase) -> None:
+    """Learning curves change no model and no label, and what they cost is counted."""
+    federation = case.federation()
+    plain = case.method.fit(federation, _SEED)
+    result = case.with_parameters(curves=1).fit(federation, _SEED)
+    require_check(np.array_equal(result.labels, plain.labels), "curves must leave labels alone")
+    for name in ("models", "client_models"):
+        require_check(
+            torch.equal(getattr(result, name), getattr(plain, name)),
+            f"curves must leave {name} as they are",
+        )
+    added = _num_points(result) - _num_points(plain)
+    asked = result.budget.evaluations - plain.budget.evaluations
+    require_check(
+        added <= asked,
+        f"curves added {added} points, but only {asked} evaluations are counted: send requests "
+        "through run.ask",
+    )
+
+
+def _num_points(result: Result) -> int:
+    return sum(len(stage.curve) for stage in result.history)
+
+
 def check_saving(case: MethodCase) -> None:
     """A result that was saved and loaded is the same."""
     result = case.with_parameters(fine_tune_steps=5).fit(case.federation(), _SEED)
@@ -304,6 +328,7 @@ METHOD_CHECKS: Mapping[str, Callable[[MethodCase], None]] = {
     "budget": check_budget,
     "progress": check_progress,
     "fine-tuning": check_fine_tuning,
+    "curves": check_curves,
     "saving": check_saving,
     "models": check_models,
 }

@@ -24,8 +24,10 @@ from srfca.federation.replies import ClientScores, Replies, T
 from srfca.federation.requests import (
     MIN_CLASS_SAMPLES,
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     Collect,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -42,7 +44,7 @@ from srfca.federation.requests import (
 from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, make_module, set_training
 from srfca.models.signature import Signature
-from srfca.random import Key, batches, client_words, streams
+from srfca.random import Key, batches, client_words, integers, streams
 from srfca.testing.reference_training import train_entry
 
 
@@ -282,7 +284,64 @@ class ReferenceFederation:
             rows.append(torch.stack(of_client))
         return torch.stack(rows).double()
 
+    def _answer_bootstraplosses(self, request: BootstrapLosses) -> Tensor:
+        self.check_rows(request.models)
+        require(request.replicates >= 1, f"{request.replicates} replicates")
+        count = len(request.models)
+        shape = (len(request.clients), count)
+        optimism = torch.zeros(shape) if request.optimism is None else request.optimism
+        require(tuple(optimism.shape) == shape, f"optimism must have the shape {shape}")
+        rows = []
+        for entry, client in enumerate(request.clients.tolist()):
+            losses = torch.cat(
+                [
+                    self._sample_losses(request.models, client, split)
+                    + (optimism[entry].double().unsqueeze(1) if split == "train" else 0)
+                    for split in request.splits
+                ],
+                dim=1,
+            )
+            n = losses.shape[1]
+            stream = streams(
+                Key(request.seed, "bootstrap"), client_words([self.client_ids[client]])
+            )
+            draws = integers(stream, request.replicates * n, torch.tensor([n]))[0]
+            wins = [0] * count
+            for drawn in draws.split(n):
+                means = losses[:, drawn].mean(1).tolist()
+                wins[means.index(min(means))] += 1
+            share = torch.tensor(wins).double() / request.replicates
+            covariance = torch.cov(losses) if n > 1 else torch.zeros(count, count)
+            samples = torch.full((count,), float(n), dtype=torch.float64)
+            columns = [losses.mean(1), share, samples, *covariance.reshape(count, count).double()]
+            rows.append(torch.stack(columns, dim=1))
+        return torch.stack(rows)
+
+    def _sample_losses(self, models: Tensor, client: int, split: Split) -> Tensor:
+        x, y = self._samples_of(client, split)
+        return torch.stack([self.loss(self._outputs(row, x), y).double() for row in models])
+
+    def _answer_datamoments(self, request: DataMoments) -> Tensor:
+        rows = []
+        for client in request.clients.tolist():
+            x, y = self._samples_of_all(client, request.splits)
+            classes = y.ndim == 1 and not y.is_floating_point()
+            num_groups = self._num_outputs(x) if classes else 1
+            numbers = [v.flatten(1) if v.ndim > 1 else v.unsqueeze(1) for v in (x, y)]
+            columns = torch.cat([v.double() for v in numbers if v.is_floating_point()], dim=1)
+            groups = y % num_groups if classes else torch.zeros(len(y))
+            of_client = []
+            for group in range(num_groups):
+                part = columns[groups == group]
+                if len(part) < MIN_CLASS_SAMPLES:
+                    part = part[:0]
+                count = torch.tensor([float(len(part))], dtype=torch.float64)
+                of_client.append(torch.cat([count, part.sum(0), (part**2).sum(0)]))
+            rows.append(torch.stack(of_client))
+        return torch.stack(rows)
+
     def _samples_of_all(self, client: int, splits: Sequence[Split]) -> tuple[Tensor, Tensor]:
+        require(len(splits) > 0, "a request for moments needs at least one split")
         parts = [self._samples_of(client, split) for split in splits]
         return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 

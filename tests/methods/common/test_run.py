@@ -80,9 +80,17 @@ def test_predictors_are_of_all_clients_of_the_clustered_or_of_those_named() -> N
     run.record("ALL", partition, rows)
     run.record("CLUSTERED", partition, rows[[0, 2, 3]])
     run.record("NAMED", partition, rows[[1]], clients=np.array([1]))
-    run.record("KNOWN", partition, ClientScores(torch.tensor([1.0, 3.0]), None, torch.ones(2)))
+    known = ClientScores(torch.tensor([1.0, 3.0]), None, torch.ones(2))
+    run.record("KNOWN", partition, known, clients=np.array([3, 0]))
     expected = [float(part.mean()) for part in (losses, losses[[0, 2, 3]], losses[1])]
     assert [stage.loss for stage in run.history] == pytest.approx([*expected, 2.0])
+    kept = [stage.scores for stage in run.history]
+    assert kept[0] is not None
+    assert torch.equal(kept[0].loss, losses)
+    assert kept[1] is not None
+    assert kept[1].loss.isnan().tolist() == [False, True, False, False]
+    assert kept[3] is not None
+    assert kept[3].loss[[0, 3]].tolist() == [3.0, 1.0]
 
 
 def test_missing_replies_are_noted_with_their_stage() -> None:

@@ -18,6 +18,8 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, Replies, T, Traffic
 from srfca.federation.requests import (
     BalancedLosses,
+    BootstrapLosses,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -51,7 +53,7 @@ class Budget:
     """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
-    """Bytes of models, gradients and subspaces."""
+    """Bytes of models, gradients, subspaces and sums of data."""
     evaluations: int = 0
     """Evaluations of a model on one client's data, or on a sample of it."""
 
@@ -155,6 +157,7 @@ evaluations=4)
             case (
                 Losses(models=rows)
                 | BalancedLosses(models=rows)
+                | BootstrapLosses(models=rows)
                 | LossMoments(models=rows)
                 | OutputMoments(models=rows)
             ):
@@ -169,7 +172,7 @@ evaluations=4)
                     rows = personal.coordinates.complement(rows.shape[1]).take(rows)
                 self._send(rows, request.clients)
                 self.spent += Budget(evaluations=len(request.clients))
-            case Subspaces():
+            case Subspaces() | DataMoments():
                 assert isinstance(replies.values, Tensor)
                 size = replies.values.numel() * replies.values.element_size()
                 self.spent += Budget(bytes_up=size)

@@ -25,9 +25,10 @@ from srfca.methods._common.arguments import check_number_of_clusters, require_fe
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
+from srfca.methods._common.monitor import Monitor, RunStart
 from srfca.methods._common.placement import place_by_losses, placement_request
 from srfca.methods._common.result import Result, models_of_clients
-from srfca.methods._common.run import Monitor, Run
+from srfca.methods._common.run import Run
 from srfca.parameters import check_parameters, constrained
 
 Family = Literal["SR-FCA", "baseline", "clustering", "personalization"]
@@ -119,6 +120,9 @@ class Method(ABC):
             steps; its held-out data decide how many, or none.
         fine_tune_lr: Learning rate of fine-tuning; None is a quarter of that of ``local``: small
             steps keep more of what the clients have learned together (docs/decisions.md).
+        curves: If not 0, the clients' models are scored on held-out data after every this many
+            rounds, for learning curves (``Stage.curve``). No model changes, but the clients
+            evaluate more, and the budget counts that.
         local: How clients train.
     """
 
@@ -138,6 +142,7 @@ class Method(ABC):
 
     fine_tune_steps: int = constrained(0, at_least=0)
     fine_tune_lr: float | None = constrained(None, more_than=0)
+    curves: int = constrained(0, at_least=0)
     local: LocalTraining = field(default_factory=LocalTraining)
 
     def __post_init__(self) -> None:
@@ -189,7 +194,13 @@ class Method(ABC):
             not self.fine_tune_steps or "validation" in federation.splits,
             "fine_tune_steps needs held-out data, but this federation has no validation split",
         )
-        run = Run(federation, seed, monitor, self._journal(journal, federation, seed))
+        require(
+            not self.curves or "validation" in federation.splits,
+            "curves needs held-out data, but this federation has no validation split",
+        )
+        parameters, client_ids = self.parameters(), tuple(federation.client_ids)
+        run = Run(federation, seed, monitor, self._journal(journal, federation, seed), self.curves)
+        run.monitor.run_start(RunStart(self.name, parameters, seed, client_ids))
         answer = self.solve(run)
         limits = None
         if self.clustered:
@@ -210,11 +221,12 @@ class Method(ABC):
             )  # fmt: skip
         if run.history:
             warn_of_failure(self.name, run.history[-1].loss, federation)
+        run.monitor.run_end()
         return Result(
             method=self.name,
-            parameters=self.parameters(),
+            parameters=parameters,
             seed=seed,
-            client_ids=tuple(federation.client_ids),
+            client_ids=client_ids,
             labels=answer.labels,
             models=answer.models,
             individual_models=answer.individual_models,

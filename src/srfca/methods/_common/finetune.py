@@ -58,6 +58,7 @@ def fine_tune(
     scores = run.ask(Scores(clients, predictors, "validation")).fill(torch.nan)
     best, best_steps = rows, torch.zeros(len(clients), dtype=torch.int64)
     losses = [float(scores.loss.nanmean())]
+    partition = Partition(labels)
     with run.stage("FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
             key = run.key("personalise", number)
@@ -67,6 +68,8 @@ def fine_tune(
             losses.append(float(current.loss.nanmean()))
             better = current.loss < scores.loss
             scores = current.where(better, scores)
+            run.curve.end_round("FINE_TUNE", number + 1)
+            run.add_scores("FINE_TUNE", scores, partition.labels[clients], partition.num_clusters)
             best_steps[better] = tuning.span(number).stop
             best = torch.where(better.to(rows.device).unsqueeze(1), rows, best)
     all_steps = torch.zeros(len(models), dtype=torch.int64)
@@ -74,5 +77,5 @@ def fine_tune(
     if len(clients) < len(models):
         best = models.index_copy(0, index.to(models.device), best)
     notes = {"steps": all_steps.tolist(), "losses": losses}
-    run.record("FINE_TUNE", Partition(labels), scores, notes=notes)
+    run.record("FINE_TUNE", partition, scores, notes=notes, clients=clients)
     return best, all_steps

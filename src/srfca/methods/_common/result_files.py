@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -18,18 +17,17 @@ from srfca._version import __version__
 from srfca.data.schema import Schema
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
-from srfca.federation.middleware.counting import Budget
 from srfca.federation.requests import Personal
 from srfca.files import replace_file, writable_folder
 from srfca.methods._common.input_statistics import InputStatistics
 from srfca.methods._common.loss_limits import LossLimits
-from srfca.methods._common.stage import Stage
+from srfca.methods._common.stage_files import pack_stage, pack_tensors, unpack_history
 from srfca.models.architecture import Architecture
 
 if TYPE_CHECKING:
     from srfca.methods._common.result import Result
 
-FORMAT = 3
+FORMAT = 4
 RESULT_FILE, TENSORS_FILE = "result.json", "tensors.safetensors"
 
 _OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
@@ -71,7 +69,7 @@ def write_result(result: Result, folder: Path) -> Path:
         "personal": None if result.personal is None else asdict(result.personal),
         "schema": None if result.schema is None else result.schema.to_json(),
         "architecture": None if architecture is None else architecture.to_json(),
-        "history": [_stage_content(stage) for stage in result.history],
+        "history": [pack_stage(stage) for stage in result.history],
     }
     replace_file(folder / TENSORS_FILE, packed)
     replace_file(folder / RESULT_FILE, (json.dumps(content, indent=1) + "\n").encode())
@@ -130,34 +128,11 @@ def _tensors(result: Result) -> dict[str, Tensor]:
     if result.architecture is not None:
         for name, tensor in result.architecture.frozen.items():
             tensors[f"{_FROZEN}/{name}"] = tensor.detach().cpu().contiguous().clone()
-    for number, stage in enumerate(result.history):
-        if stage.distances is not None:
-            tensors[f"distances/{number}"] = torch.as_tensor(stage.distances).contiguous()
-    return tensors
-
-
-def _stage_content(stage: Stage) -> dict[str, Any]:
-    """Return a stage, without its distances, ready for JSON."""
-    return {
-        "name": stage.name,
-        "labels": stage.labels,
-        "seconds": stage.seconds,
-        "loss": stage.loss,
-        "accuracy": stage.accuracy,
-        "notes": dict(stage.notes),
-        "budget": asdict(stage.budget),
-    }
+    return tensors | pack_tensors(result.history)
 
 
 def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the fields of a result by name."""
-    history = tuple(
-        Stage(
-            **{**entry, "labels": tuple(entry["labels"]), "budget": Budget(**entry["budget"])},
-            distances=None if (d := tensors.get(f"distances/{number}")) is None else d.numpy(),
-        )
-        for number, entry in enumerate(content["history"])
-    )
     return {
         "method": content["method"],
         "parameters": content["parameters"],
@@ -166,7 +141,7 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         "labels": np.asarray(content["labels"]),
         "models": tensors["models"],
         "personal": _personal(content["personal"]),
-        "history": history,
+        "history": unpack_history(content["history"], tensors),
         "clustered": content["clustered"],
         "architecture": _architecture(content, tensors),
         "schema": None if (schema := content.get("schema")) is None else Schema.from_json(schema),

@@ -137,6 +137,7 @@ def federated_training(
             labels = partition.labels[clients]
             request = Round(clients, models, labels, local, key, aggregation, server_lr)
             models = project(run.round(request))
+            run.end_round(stage, number, count, models, partition.labels)
             if not local.keep_state:
                 done = torch.tensor(number - rounds.start + 1)
                 run.checkpoint(training, models=models, done=done)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from srfca import progress
-from srfca.clustering.partition import Partition
+from srfca.clustering.partition import Labels, Partition
 from srfca.errors import InputError
 from srfca.federation.middleware.counting import Budget, Counting
 from srfca.federation.middleware.journal import Journal, Journaling
@@ -22,25 +22,10 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies, T
 from srfca.federation.requests import Personal, Request, Round, Scores, Train
 from srfca.federation.rounds import ask
+from srfca.methods._common.curve import LearningCurve
+from srfca.methods._common.monitor import Monitor, RoundEnd
 from srfca.methods._common.stage import Stage
 from srfca.random import Key
-
-
-class Monitor(Protocol):
-    """Follows the stages of a run, to draw progress bars or to write a log."""
-
-    def stage(self, name: str, steps: int) -> AbstractContextManager[progress.Callback]:
-        """Enter a stage of this many local steps; the callback is called as they are done."""
-        ...
-
-
-class SilentMonitor:
-    """A monitor that shows nothing."""
-
-    @contextmanager
-    def stage(self, name: str, steps: int) -> Iterator[progress.Callback]:
-        """Enter a stage."""
-        yield progress.ignore
 
 
 class Run:
@@ -54,10 +39,12 @@ class Run:
         seed: Decides every draw.
         monitor: Follows the stages.
         journal: Where replies are kept, so that the run can resume.
+        curves: Score the models on held-out data after every this many rounds; 0 is never.
 
     Attributes:
         federation: The federation, with counting around it.
         history: The stages so far.
+        curve: The learning curve since the last stage.
     """
 
     def __init__(
@@ -66,13 +53,17 @@ class Run:
         seed: int = 0,
         monitor: Monitor | None = None,
         journal: Journal | None = None,
+        curves: int = 0,
     ) -> None:
         self.journal = journal
         self.uncounted = federation if journal is None else Journaling(federation, journal)
         self.federation = Counting(self.uncounted)
         self.seed = seed
-        self.monitor = monitor or SilentMonitor()
+        self.monitor = monitor or Monitor()
+        self.curves = curves
         self.history: list[Stage] = []
+        self.curve = LearningCurve()
+        self._told_missing = 0
         self._stage_start = perf_counter()
         self._recorded = (Budget(), self.federation.traffic, 0)
 
@@ -156,13 +147,72 @@ class Run:
         self.federation.restore(
             {name: state[f"counted {name}"] for name in self.federation.state()}
         )
+        self.curve.restore(state["curve"])
+        self._told_missing = len(self.federation.missing)
         return {name: state[name].to(tensor.device) for name, tensor in initial.items()}
 
     def checkpoint(self, training: str, **state: Tensor) -> None:
         """Write the state of a training to the journal, if there is one."""
         if self.journal is not None:
             counted = {f"counted {name}": t for name, t in self.federation.state().items()}
-            self.journal.checkpoint(training, state | counted)
+            self.journal.checkpoint(training, state | counted | {"curve": self.curve.state()})
+
+    def end_round(
+        self,
+        training: str,
+        number: int,
+        total: int,
+        models: Tensor | Mixture,
+        labels: Labels | None = None,
+        personal: Personal | None = None,
+    ) -> None:
+        """Tell the monitor that a round is done, and score the models if a curve is asked for.
+
+        A score costs the clients an evaluation, and the models that they lack; the budget counts
+        both. The last round is not scored, because the stage is when it is recorded.
+
+        Args:
+            training: What is trained.
+            number: Of the round, from 0.
+            total: Number of rounds.
+            models: ``[k, P]`` of the clusters; without labels, what each client predicts with:
+                ``[m, P]``, or mixtures.
+            labels: ``[m]`` the cluster of each client, -1 for none.
+            personal: Coordinates that each client fills in with its own.
+        """
+        done = number + 1
+        self.curve.end_round(training, done)
+        if self.curves and done % self.curves == 0 and done < total and self._has_held_out:
+            clients, num_clusters = self.everyone, 1
+            if labels is not None and isinstance(models, Tensor):
+                clients, num_clusters = np.flatnonzero(labels >= 0), len(models)
+                models = models[torch.as_tensor(labels[clients], device=models.device)]
+            replies = self.ask(Scores(clients, models, "validation", personal))
+            of_cluster = 0 * replies.clients if labels is None else labels[replies.clients]
+            self.add_scores(training, replies.values, of_cluster, num_clusters)
+        points = [p for p in self.curve.points if (p.training, p.round) == (training, done)]
+        missing = tuple(self.federation.missing[self._told_missing :])
+        self._told_missing = len(self.federation.missing)
+        spent, point = self.federation.spent, points[-1] if points else None
+        self.monitor.round_end(RoundEnd(training, done, total, spent, missing, point))
+
+    def add_scores(
+        self, training: str, scores: ClientScores, labels: Labels, num_clusters: int
+    ) -> None:
+        """Add scores ``[c]`` on held-out data to the learning curve (``LearningCurve``)."""
+        steps = self.federation.spent.local_steps
+        self.curve.add_scores(training, steps, scores, labels, num_clusters)
+
+    def add_training_losses(
+        self, training: str, losses: Tensor, labels: Labels, num_clusters: int
+    ) -> None:
+        """Add losses ``[c]`` on training data to the learning curve (``LearningCurve``)."""
+        steps = self.federation.spent.local_steps
+        self.curve.add_training_losses(training, steps, losses, labels, num_clusters)
+
+    @property
+    def _has_held_out(self) -> bool:
+        return "validation" in self.federation.splits
 
     def record(
         self,
@@ -189,29 +239,35 @@ class Run:
             personal: Coordinates that each client fills in with its own.
         """
         now = perf_counter()
-        loss = accuracy = None
-        if "validation" in self.federation.splits:
-            scores = (
-                predictors
-                if isinstance(predictors, ClientScores)
-                else self._score(partition, predictors, clients, personal)
-            )
+        loss = accuracy = every_score = None
+        if self._has_held_out:
+            chosen = _clients_of(partition, len(predictors)) if clients is None else clients
+            scores = predictors
+            if not isinstance(scores, ClientScores):
+                scores, chosen = self._score(scores, chosen, personal)
             loss = float(scores.loss.nanmean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
+            every_score = scores.spread(chosen, len(partition))
+            alone = partition.num_clusters == len(partition)  # one curve is enough
+            labels = 0 * chosen if alone else partition.labels[chosen]
+            self.add_scores(name, scores, labels, 1 if alone else partition.num_clusters)
         counting = self.federation
         budget, _, _ = self._recorded
-        self.history.append(
-            Stage(
-                name=name,
-                labels=tuple(int(label) for label in partition.labels),
-                seconds=now - self._stage_start,
-                loss=loss,
-                accuracy=accuracy,
-                budget=counting.spent - budget,
-                notes={**(notes or {}), **self._network_notes()},
-                distances=distances,
-            )
+        stage = Stage(
+            name=name,
+            labels=tuple(int(label) for label in partition.labels),
+            seconds=now - self._stage_start,
+            loss=loss,
+            accuracy=accuracy,
+            budget=counting.spent - budget,
+            notes={**(notes or {}), **self._network_notes()},
+            distances=distances,
+            curve=tuple(self.curve.points),
+            scores=every_score,
         )
+        self.history.append(stage)
+        self.curve.points.clear()
+        self.monitor.stage_end(stage)
         self._stage_start = perf_counter()
         self._recorded = (counting.spent, counting.traffic, len(counting.missing))
 
@@ -227,20 +283,19 @@ class Run:
         return notes
 
     def _score(
-        self,
-        partition: Partition,
-        predictors: Tensor | Mixture,
-        clients: Clients | None,
-        personal: Personal | None,
-    ) -> ClientScores:
-        if clients is None:
-            clustered = np.flatnonzero(partition.labels >= 0)
-            of_everyone = len(predictors) == len(partition)
-            clients = np.arange(len(partition)) if of_everyone else clustered
+        self, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
+    ) -> tuple[ClientScores, Clients]:
+        """Return scores on held-out data, and the clients that replied."""
         request = Scores(clients, predictors, "validation", personal)
         replies = self.uncounted.ask(request)
         self.federation.note_missing(request, replies)
-        return replies.values
+        return replies.values, replies.clients
+
+
+def _clients_of(partition: Partition, count: int) -> Clients:
+    """Return the clients of ``count`` predictors: all, or those in a cluster if they are fewer."""
+    of_everyone = count == len(partition)
+    return np.arange(len(partition)) if of_everyone else np.flatnonzero(partition.labels >= 0)
 
 
 def diverged(activity: str, name: str, num_others: int = 0) -> InputError:

@@ -10,6 +10,8 @@ import numpy as np
 
 from srfca.clustering.partition import Partition
 from srfca.federation.middleware.counting import Budget
+from srfca.federation.replies import ClientScores
+from srfca.methods._common.curve import CurvePoint
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Stage:
         budget: What it cost the clients.
         notes: What it decided and why: the threshold, its candidates, joined clusters, ...
         distances: ``[m, m]`` between the clients' local models, NaN if unknown.
+        curve: Scores that became known during the stage, the last at its end.
+        scores: ``[m]`` what ``loss`` and ``accuracy`` are the means of, NaN if unknown.
     """
 
     name: str
@@ -35,6 +39,8 @@ class Stage:
     budget: Budget = field(default_factory=Budget)
     notes: Mapping[str, Any] = field(default_factory=dict)
     distances: np.ndarray | None = None
+    curve: tuple[CurvePoint, ...] = ()
+    scores: ClientScores | None = field(default=None, compare=False)
 
     @property
     def partition(self) -> Partition:

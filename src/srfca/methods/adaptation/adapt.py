@@ -18,9 +18,10 @@ from srfca.federation.replies import Clients
 from srfca.methods._common.base import Answer
 from srfca.methods._common.held_out import held_out_scores
 from srfca.methods._common.loss_limits import loss_limits
+from srfca.methods._common.monitor import Monitor
 from srfca.methods._common.result import Result
 from srfca.methods._common.rounds import federated_training
-from srfca.methods._common.run import Monitor, Run
+from srfca.methods._common.run import Run
 from srfca.methods.adaptation.evidence import (
     Evidence,
     Usual,

@@ -89,6 +89,7 @@ def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int | 
         if rounds.start:
             scores = held_out_scores(run, clusters.models, partition.labels)
             clusters = replace(clusters, midway=scores)
+            run.add_scores(stage, scores, partition.labels, partition.num_clusters)
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, stage, f"refine {step}")
     run.record(stage, partition, clusters.client_models)
     return clusters

@@ -48,11 +48,13 @@ def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clust
     for rounds in options.segments:
         if rounds.start and rival.midway is not None:
             scores = held_out_scores(run, clusters.models, clusters.partition.labels)
+            run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
             if compare(rival.midway, scores).t >= clearly:
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
-    run.record("TOGETHER", clusters.partition, clusters.client_models)
+    notes = {"given_up": clusters.midway is not None}
+    run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
 
 
@@ -67,9 +69,10 @@ def leads_early(run: Run, options: SRFCA, partition: Partition) -> bool:
     scores = []
     for name, rivals in (("parts", partition), ("whole", one_cluster(run))):
         clusters = Clusters.untrained(rivals, run.initial_model())
-        rounds, stage = options.segments[0], "SPLIT"
+        rounds, stage = options.segments[0], f"SPLIT {name}"
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, stage, f"split {name}")
         scores.append(held_out_scores(run, clusters.models, rivals.labels))
+        run.add_scores(stage, scores[-1], rivals.labels, rivals.num_clusters)
     return compare(*scores).t >= 1
 
 
@@ -155,6 +158,8 @@ def fine_tuned(
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
             best = check
+            run.curve.end_round("TRY_FINE_TUNE", number + 1)
+            run.add_scores("TRY_FINE_TUNE", best.scores, labels, clusters.partition.num_clusters)
             if gain(best).t < 0:
                 break
     assert best is not None

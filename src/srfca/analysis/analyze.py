@@ -1,0 +1,139 @@
+"""From a result and its clients to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from srfca.analysis.analysis import Analysis, DecisionNotes
+from srfca.analysis.client_scores import best_split
+from srfca.analysis.confidence import measure_confidence
+from srfca.analysis.differences import Differences, Names, describe_data
+from srfca.analysis.evidence import Evidence, collect_evidence, shared_clusters
+from srfca.analysis.layers import layer_differences
+from srfca.analysis.reference import Reference, history_reference
+from srfca.analysis.structure import Structure, from_distances, from_losses
+from srfca.errors import require
+from srfca.federation.protocol import Federation
+from srfca.methods import Result
+
+
+def analyze(
+    result: Result,
+    federation: Federation,
+    *,
+    reference: Reference | None = None,
+    differences: bool = True,
+    replicates: int = 100,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    input_shape: Sequence[int] | None = None,
+) -> Analysis:
+    """Say what a run found, how sure it is, what it gains, and what differs.
+
+    Clients evaluate the clusters' models on their training and held-out data, resample these data,
+    and report means, shares and covariances of losses; with ``differences`` also sums of their data
+    by class. docs/answer.md says what each number means, and what clients reveal.
+
+    Args:
+        result: Of the run.
+        federation: The clients of the result.
+        reference: What the answer is compared with (``train_reference``); None takes what the run
+            itself has tried, if anything.
+        differences: Ask for sums of the clients' data, to say what differs between clusters.
+        replicates: How many times clients resample their data.
+        feature_names: Of the inputs, in order.
+        class_names: Of the classes, in order.
+        input_shape: The shape of an input, such as that of an image.
+
+    Raises:
+        InputError: If the clients are others than the result's, there are not as many names as
+            features or classes, or ``replicates`` is not positive.
+    """
+    require(
+        tuple(federation.client_ids) == result.client_ids,
+        f"the federation has {len(federation.client_ids)} clients that are not the "
+        f"{len(result.client_ids)} of the result: pass the federation that it was found in",
+    )
+    require(replicates >= 1, f"replicates must be at least 1, not {replicates}")
+    split = best_split(federation)
+    fine_tuned = result.fine_tuned_models is not None
+    analysis = Analysis(
+        method=result.method,
+        seed=result.seed,
+        client_ids=result.client_ids,
+        labels=np.asarray(result.labels, dtype=np.int64),
+        clustered=result.clustered,
+        split=split,
+        scores=result.scores(federation, split, fine_tuned=fine_tuned),
+        reference=reference if reference is not None else history_reference(result),
+        decision=_decision(result),
+    )
+    clusters = shared_clusters(analysis.labels)
+    if not result.clustered or not len(clusters):
+        return analysis
+    evidence = _evidence(result, federation, replicates)
+    confidence = None
+    if evidence is not None and len(clusters) > 1:
+        confidence = measure_confidence(
+            evidence, analysis.labels, result.client_ids, replicates, result.seed
+        )
+    described = None
+    if differences and len(clusters) > 1:
+        names = Names(
+            None if feature_names is None else tuple(feature_names),
+            None if class_names is None else tuple(class_names),
+            None if input_shape is None else tuple(input_shape),
+        )
+        described = _differences(result, federation, names)
+    return Analysis(
+        **{
+            **vars(analysis),
+            "confidence": confidence,
+            "structure": _structure(result, evidence),
+            "differences": described,
+        }
+    )
+
+
+def _evidence(result: Result, federation: Federation, replicates: int) -> Evidence | None:
+    """Ask clients to compare the clusters' models; None without held-out data."""
+    if "validation" not in federation.splits:
+        return None
+    return collect_evidence(federation, result.models, result.labels, replicates, result.seed)
+
+
+def _structure(result: Result, evidence: Evidence | None) -> Structure | None:
+    """Return silhouettes and outliers by the distances of the run, else by losses."""
+    labels = np.asarray(result.labels, dtype=np.int64)
+    matrices = (stage.distances for stage in reversed(result.history))
+    distances = next((matrix for matrix in matrices if matrix is not None), None)
+    if distances is not None:
+        return from_distances(np.asarray(distances), labels, shared_clusters(labels))
+    return None if evidence is None else from_losses(evidence, labels)
+
+
+def _differences(result: Result, federation: Federation, names: Names) -> Differences:
+    labels = np.asarray(result.labels, dtype=np.int64)
+    clusters = shared_clusters(labels)
+    models = result.models[torch.as_tensor(clusters, device=result.models.device)]
+    layers = layer_differences(models, federation.initial_model(result.seed), federation.layers)
+    described = describe_data(federation, labels, clusters, names)
+    return Differences(described, layers, names.input_shape)
+
+
+def _decision(result: Result) -> DecisionNotes | None:
+    """Return what was decided on held-out data, as the history has it."""
+    notes = next((s.notes for s in reversed(result.history) if "decision" in s.notes), None)
+    if notes is None or "considered" not in notes:
+        return None
+    return DecisionNotes(
+        str(notes["chosen"]),
+        str(notes["variant"]),
+        str(notes["decision"]),
+        notes.get("warning"),
+        notes.get("standard_errors"),
+        tuple(dict(entry) for entry in notes["considered"]),
+    )

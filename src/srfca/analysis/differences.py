@@ -1,0 +1,328 @@
+"""What differs between the clusters' data, from sums that clients report (``DataMoments``).
+
+Each cluster is compared with all other clients: its labels, its inputs, and its inputs class by
+class. If inputs and labels are alike, but the inputs of a class are not, then it is the relation
+between inputs and labels that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from srfca.analysis.evidence import blocks, positions_of
+from srfca.analysis.layers import LayerDifference
+from srfca.errors import require
+from srfca.federation.data_moments import ColumnMoments
+from srfca.federation.protocol import Federation
+from srfca.federation.requests import DataMoments, Split
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_FEATURES = 10
+"""Features that are listed of each cluster."""
+STANDS_OUT = 0.5
+"""Standardized difference from which on a feature, or a class, stands out."""
+SHARE_STANDS_OUT = 0.1
+"""Difference of a class's share from which on it stands out."""
+MOST_INPUTS = 4096
+"""Largest number of inputs whose means are kept."""
+
+
+@dataclass(frozen=True)
+class FeatureDifference:
+    """A feature whose mean differs.
+
+    Args:
+        name: Of the feature; ``input 3`` if it has none, ``target`` for targets that are values.
+        mean: Over the cluster's samples.
+        others: Over those of all other clients.
+        difference: Of the means, in standard deviations within both (Cohen's d).
+    """
+
+    name: str
+    mean: float
+    others: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class ClusterDifference:
+    """What the data of a cluster are like, and how they differ from those of all other clients.
+
+    Args:
+        cluster: Its label.
+        samples: Samples that were summed up.
+        class_names: Of the classes; empty if targets are values.
+        class_shares: Share of each class among the cluster's samples.
+        other_shares: The same of all other clients.
+        class_differences: By how many standard deviations the inputs of each class differ, as a
+            root mean square over features, less what chance explains; None if it is unknown.
+        features: Features whose means differ most, at most ten; the first differs most.
+        mean_input: Mean of each input, None if they are too many.
+        words: The same in words.
+    """
+
+    cluster: int
+    samples: int
+    class_names: tuple[str, ...]
+    class_shares: tuple[float, ...]
+    other_shares: tuple[float, ...]
+    class_differences: tuple[float | None, ...]
+    features: tuple[FeatureDifference, ...]
+    mean_input: tuple[float, ...] | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What differs between clusters.
+
+    Args:
+        by_cluster: One for each cluster of at least two clients.
+        layers: The layers of the clusters' models, those first that differ most.
+        input_shape: The shape of an input, if it is known: that of an image, for ``mean_input``.
+    """
+
+    by_cluster: tuple[ClusterDifference, ...]
+    layers: tuple[LayerDifference, ...] = ()
+    input_shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of features and classes, and the shape of an input, as far as they are known."""
+
+    features: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    input_shape: tuple[int, ...] | None = None
+
+    @property
+    def are_images(self) -> bool:
+        """Whether inputs are images, whose single pixels are not worth a word."""
+        return self.input_shape is not None and len(self.input_shape) > 1 and self.features is None
+
+
+def describe_data(
+    federation: Federation, labels: Labels, clusters: Labels, names: Names
+) -> tuple[ClusterDifference, ...]:
+    """Ask clients for sums of their data, and compare each cluster with all other clients.
+
+    Args:
+        federation: The clients.
+        labels: ``[m]`` their clusters.
+        clusters: ``[q]`` labels of the clusters to describe.
+        names: Of features and classes.
+
+    Raises:
+        InputError: If there are not as many names as features or classes.
+    """
+    held: tuple[Split, ...] = ("train", "validation")
+    splits = tuple(split for split in held if split in federation.splits)
+    positions = positions_of(labels, clusters)
+    groups = np.where(positions >= 0, positions, len(clusters))
+    totals: Array | None = None
+    for block in _blocks(federation):
+        replies = federation.ask(DataMoments(block, splits))
+        values = replies.values.cpu().double().numpy()
+        if totals is None:
+            totals = np.zeros((len(clusters) + 1, *values.shape[1:]))
+        np.add.at(totals, groups[replies.clients], values)
+    assert totals is not None
+    described = []
+    for position, cluster in enumerate(clusters.tolist()):
+        inside = _Sums.of(totals[position])
+        outside = _Sums.of(totals.sum(0) - totals[position])
+        described.append(_compare(cluster, inside, outside, names))
+    return tuple(described)
+
+
+def _blocks(federation: Federation) -> list[Labels]:
+    """Return the clients in blocks; the reply of the first one tells how large replies are."""
+    everyone = np.arange(len(federation.client_ids))
+    first = federation.ask(DataMoments(everyone[:1])).values
+    numbers = np.full(len(everyone), max(int(np.prod(first.shape[1:])), 1))
+    return list(blocks(everyone, numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums over some samples by class: counts ``[g]``, sums and squares ``[g, w]``."""
+
+    counts: Array
+    sums: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, values: Array) -> _Sums:
+        import torch
+
+        moments = ColumnMoments.unpack(torch.from_numpy(values[None]))
+        parts = (moments.counts, moments.sums, moments.squares)
+        return cls(*(part[0].numpy() for part in parts))
+
+    @property
+    def together(self) -> _Sums:
+        """The same over all classes."""
+        return _Sums(
+            *(part.sum(0, keepdims=True) for part in (self.counts, self.sums, self.squares))
+        )
+
+    @property
+    def shares(self) -> Array:
+        """The share of each class: ``[g]``."""
+        return np.asarray(self.counts / max(self.counts.sum(), 1.0))
+
+    @property
+    def means(self) -> Array:
+        """Means of the columns by class: ``[g, w]``."""
+        return np.asarray(self.sums / np.maximum(self.counts, 1)[:, None])
+
+    @property
+    def variances(self) -> Array:
+        """Variances of the columns by class: ``[g, w]``."""
+        count = np.maximum(self.counts, 1)[:, None]
+        return np.asarray(np.maximum(self.squares / count - self.means**2, 0.0))
+
+
+def _standardized(inside: _Sums, outside: _Sums) -> Array:
+    """Return the differences of means in standard deviations: ``[g, w]``, 0 for constants."""
+    deviation = np.sqrt((inside.variances + outside.variances) / 2)
+    difference = inside.means - outside.means
+    usable = deviation > 1e-9 * np.maximum(np.abs(inside.means), np.abs(outside.means))
+    return np.where(usable, difference / np.where(usable, deviation, 1.0), 0.0)
+
+
+def _compare(cluster: int, inside: _Sums, outside: _Sums, names: Names) -> ClusterDifference:
+    """Compare the data of a cluster with those of all other clients."""
+    num_classes, width = inside.sums.shape
+    has_classes = num_classes > 1
+    class_names = _names_of(names.classes, num_classes, "classes", "{}") if has_classes else ()
+    num_inputs = _num_inputs(names, width, has_classes)
+    features = _feature_names(names, num_inputs, width - num_inputs)
+    overall, rest = inside.together, outside.together
+    differences = _standardized(overall, rest)[0]
+    order = np.argsort(-np.abs(differences), kind="stable")
+    listed = tuple(
+        FeatureDifference(
+            features[column], float(overall.means[0, column]), float(rest.means[0, column]),
+            float(differences[column]),
+        )
+        for column in order[:MOST_FEATURES].tolist()
+    )  # fmt: skip
+    described = ClusterDifference(
+        cluster=cluster,
+        samples=int(overall.counts[0]),
+        class_names=class_names,
+        class_shares=tuple(inside.shares.tolist()) if has_classes else (),
+        other_shares=tuple(outside.shares.tolist()) if has_classes else (),
+        class_differences=_class_differences(inside, outside) if has_classes else (),
+        features=listed,
+        mean_input=_mean_input(overall, num_inputs),
+        words="",
+    )
+    words = difference_words(described, names.are_images)
+    return ClusterDifference(**{**vars(described), "words": words})
+
+
+def _class_differences(inside: _Sums, outside: _Sums) -> tuple[float | None, ...]:
+    """Return how much the inputs of each class differ, None for classes that one side lacks."""
+    if not inside.sums.shape[1]:
+        return (None,) * len(inside.counts)
+    squares = (_standardized(inside, outside) ** 2).mean(1)
+    present = (inside.counts > 1) & (outside.counts > 1)
+    noise = 1 / np.maximum(inside.counts, 1) + 1 / np.maximum(outside.counts, 1)
+    values = np.sqrt(np.maximum(squares - noise, 0.0))
+    pairs = zip(values.tolist(), present.tolist(), strict=True)
+    return tuple(value if is_present else None for value, is_present in pairs)
+
+
+def _num_inputs(names: Names, width: int, has_classes: bool) -> int:
+    """Return how many of the columns are inputs; the others are targets that are values."""
+    if names.input_shape is not None:
+        return min(int(np.prod(names.input_shape)), width)
+    return width if has_classes else max(width - 1, 0)
+
+
+def _feature_names(names: Names, num_inputs: int, num_targets: int) -> tuple[str, ...]:
+    """Return a name for each column: inputs, then targets."""
+    given = _names_of(names.features, num_inputs, "features", "input {}")
+    if num_targets == 1:
+        return (*given, "target")
+    return (*given, *(f"target {number}" for number in range(num_targets)))
+
+
+def _mean_input(overall: _Sums, num_inputs: int) -> tuple[float, ...] | None:
+    if not 0 < num_inputs <= MOST_INPUTS:
+        return None
+    return tuple(overall.means[0, :num_inputs].tolist())
+
+
+def _names_of(given: Sequence[str] | None, count: int, kind: str, pattern: str) -> tuple[str, ...]:
+    if given is None:
+        return tuple(pattern.format(number) for number in range(count))
+    require(len(given) == count, f"there are {count} {kind}, but {len(given)} names for them")
+    return tuple(map(str, given))
+
+
+def difference_words(described: ClusterDifference, are_images: bool = False) -> str:
+    """Return in words what stands out in the data of a cluster.
+
+    Args:
+        described: What the data are like.
+        are_images: Leave out single inputs.
+    """
+    parts = _label_words(described)
+    chance = 4 / np.sqrt(max(described.samples, 1))
+    if not are_images:
+        for feature in described.features[:3]:
+            if abs(feature.difference) >= max(STANDS_OUT, chance):
+                higher = "higher" if feature.difference > 0 else "lower"
+                parts.append(
+                    f"{feature.name} is {higher}: {feature.mean:.3g} against {feature.others:.3g} "
+                    f"({abs(feature.difference):.1f} standard deviations)"
+                )
+    elif described.features:
+        most = abs(described.features[0].difference)
+        if most >= max(STANDS_OUT, chance):
+            parts.append(f"the mean image differs, by up to {most:.1f} standard deviations a pixel")
+    classes = _class_words(described)
+    return "; ".join([*parts, *classes]) or "labels and inputs are alike on average"
+
+
+def _label_words(described: ClusterDifference) -> list[str]:
+    """Return which classes are more or less common than elsewhere, at most three of each."""
+    shares = np.array(described.class_shares) - np.array(described.other_shares)
+    words = []
+    for sign, title in ((1, "more of"), (-1, "less of")):
+        order = np.argsort(-sign * shares, kind="stable")[:3].tolist()
+        common = [
+            f"{described.class_names[c]} ({described.class_shares[c]:.0%} against "
+            f"{described.other_shares[c]:.0%})"
+            for c in order
+            if sign * shares[c] >= SHARE_STANDS_OUT
+        ]
+        if common:
+            words.append(f"{title} class {', '.join(common)}")
+    return words
+
+
+def _class_words(described: ClusterDifference) -> list[str]:
+    """Return the classes whose inputs differ from those of the same class elsewhere."""
+    present_classes = [
+        (difference, name)
+        for difference, name in zip(described.class_differences, described.class_names, strict=True)
+        if difference is not None
+    ]
+    standing_out = sorted([pair for pair in present_classes if pair[0] >= STANDS_OUT], reverse=True)
+    if not standing_out:
+        return []
+    if len(standing_out) == len(present_classes) and len(present_classes) > 3:
+        return ["inputs of every class differ from those of the same class elsewhere"]
+    listed = ", ".join(f"{name} ({difference:.1f})" for difference, name in standing_out[:3])
+    more = f" and {len(standing_out) - 3} more" if len(standing_out) > 3 else ""
+    return [f"inputs differ, in standard deviations, within class {listed}{more}"]

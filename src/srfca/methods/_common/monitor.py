@@ -1,0 +1,116 @@
+"""Monitors: what follows a run, to draw progress bars, to write a log, or to track it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from srfca import progress
+from srfca.federation.middleware.counting import Budget, MissingReply
+from srfca.methods._common.curve import CurvePoint
+from srfca.methods._common.stage import Stage
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What a run is.
+
+    Args:
+        method: Name of the method.
+        parameters: Its parameters.
+        seed: Of the run.
+        client_ids: The clients.
+    """
+
+    method: str
+    parameters: dict[str, object]
+    seed: int
+    client_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """A round that is done.
+
+    Args:
+        training: What is trained: FEDAVG, TRIMMED_MEAN_GD 1, ...
+        number: How many rounds of it are done.
+        total: How many it has.
+        spent: What the run has cost so far.
+        missing: The replies of this round that did not come.
+        point: The clusters' scores, if they are known.
+    """
+
+    training: str
+    number: int
+    total: int
+    spent: Budget
+    missing: tuple[MissingReply, ...] = ()
+    point: CurvePoint | None = None
+
+
+class Monitor:
+    """Follows a run. Each method does nothing: override those that you need."""
+
+    def run_start(self, start: RunStart) -> None:
+        """A run begins."""
+
+    def stage(self, name: str, steps: int) -> AbstractContextManager[progress.Callback]:
+        """Enter work of this many local steps, 0 if unknown; the callback gets those done."""
+        return nullcontext(progress.ignore)
+
+    def round_end(self, end: RoundEnd) -> None:
+        """A round is done."""
+
+    def stage_end(self, stage: Stage) -> None:
+        """A stage is done, and in the history."""
+
+    def run_end(self) -> None:
+        """The run has succeeded."""
+
+
+class Monitors(Monitor):
+    """Several monitors as one.
+
+    Args:
+        monitors: They are told in this order.
+    """
+
+    def __init__(self, monitors: Sequence[Monitor]) -> None:
+        self.monitors = tuple(monitors)
+
+    def run_start(self, start: RunStart) -> None:
+        """Tell all of them."""
+        for monitor in self.monitors:
+            monitor.run_start(start)
+
+    def stage(self, name: str, steps: int) -> AbstractContextManager[progress.Callback]:
+        """Enter the stage in all of them."""
+        return self._stage(name, steps)
+
+    @contextmanager
+    def _stage(self, name: str, steps: int) -> Iterator[progress.Callback]:
+        with ExitStack() as stack:
+            callbacks = [stack.enter_context(m.stage(name, steps)) for m in self.monitors]
+
+            def report(steps: int) -> None:
+                for callback in callbacks:
+                    callback(steps)
+
+            yield report
+
+    def round_end(self, end: RoundEnd) -> None:
+        """Tell all of them."""
+        for monitor in self.monitors:
+            monitor.round_end(end)
+
+    def stage_end(self, stage: Stage) -> None:
+        """Tell all of them."""
+        for monitor in self.monitors:
+            monitor.stage_end(stage)
+
+    def run_end(self) -> None:
+        """Tell all of them."""
+        for monitor in self.monitors:
+            monitor.run_end()

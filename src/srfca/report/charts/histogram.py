@@ -1,0 +1,185 @@
+"""Histograms of how far apart clients are, with the threshold of ONE_SHOT."""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+
+from srfca.clustering import denoised_profiles
+from srfca.clustering.matrix import complete_subset
+from srfca.clustering.partition import Indices
+from srfca.methods import Stage
+from srfca.report.charts.base import Drawing, Figure, layer, values
+from srfca.report.charts.distances import distance_title
+from srfca.report.palette import BLUE, VERMILION
+from srfca.report.sampling import sample_clients, short
+from srfca.report.view import Numbers, RunView
+
+MAX_CLIENTS = 1000
+"""Most clients whose pairs are counted."""
+BINS = 40
+FIELDS = ("pairs", "from", "to", "share")
+"""Of the data, for a table."""
+SAME, OTHER = "same cluster", "different clusters"
+
+
+def distance_histogram(view: RunView) -> Figure | None:
+    """Draw how far apart clients of the same and of different clusters are."""
+    stage = view.distance_stage
+    if stage is None or stage.distances is None:
+        return None
+    clients = sample_clients(view.labels, MAX_CLIENTS)
+    matrix = stage.distances[np.ix_(clients, clients)]
+    chart = _histogram(view, clients, matrix, distance_title(stage), _limits(stage, "distance"))
+    if chart is None:
+        return None
+    caption = (
+        "How far apart the local models of two clients are: pairs that ended in the same cluster "
+        "(filled), and pairs that did not (outlined), each as shares of its kind. The less the two "
+        f"overlap, the clearer the clusters.{_threshold_text(stage, 'distance')}"
+    )
+    if len(clients) < view.num_clients:
+        caption += f" From {len(clients):,} of the {view.num_clients:,} clients."
+    return Figure(
+        "histogram", "How far apart clients are", chart, caption, height=260, fields=FIELDS
+    )
+
+
+def profile_histogram(view: RunView) -> Figure | None:
+    """Draw how far apart the clients' profiles are, if ONE_SHOT compared those."""
+    stage = view.distance_stage
+    if stage is None or stage.distances is None or stage.notes.get("metric") != "profile":
+        return None
+    clients = complete_subset(np.asarray(stage.distances))
+    if not len(clients) or len(clients) > MAX_CLIENTS:
+        return None
+    profile = denoised_profiles(np.asarray(stage.distances)[np.ix_(clients, clients)])
+    if profile is None:
+        return None
+    title, limits = "distance between profiles", _limits(stage, "profile")
+    chart = _histogram(view, clients, profile.distances, title, limits)
+    if chart is None:
+        return None
+    caption = (
+        "A client's profile is its row of distances to all others, without the noise. Profiles of "
+        "clients that are alike are near to each other, even where single distances are not."
+        f"{_threshold_text(stage, 'profile')}"
+    )
+    return Figure(
+        "profiles",
+        "How far apart the clients' profiles are",
+        chart,
+        caption,
+        height=260,
+        fields=FIELDS,
+    )
+
+
+def _limits(stage: Stage, metric: str) -> tuple[float, float, float] | None:
+    """Return the threshold, and the least and largest one that give the same clusters."""
+    threshold = stage.notes.get("threshold")
+    if threshold is None or stage.notes.get("metric") != metric:
+        return None
+    low, high = stage.notes.get("margin") or (threshold, threshold)
+    return float(threshold), float(low), float(high)
+
+
+def _threshold_text(stage: Stage, metric: str) -> str:
+    limits = _limits(stage, metric)
+    if limits is None:
+        return ""
+    text = " Clients nearer than λ, the dashed line, were joined by an edge in ONE_SHOT"
+    return text + (
+        "." if limits[1] == limits[2] else "; any λ in the band gives the same clusters."
+    )
+
+
+def _histogram(
+    view: RunView,
+    clients: Indices,
+    matrix: Numbers,
+    title: str,
+    limits: tuple[float, float, float] | None,
+) -> Drawing | None:
+    """Draw the histogram of the distances ``[c, c]`` of some clients."""
+    labels = view.labels[clients]
+    pairs = ~np.eye(len(clients), dtype=bool) & np.isfinite(matrix)
+    same = (labels[:, None] == labels) & (labels >= 0)
+    if not pairs.any():
+        return None
+    end = _end(matrix[pairs], limits)
+    lines = [
+        line
+        for kind, chosen in ((SAME, pairs & same), (OTHER, pairs & ~same))
+        for line in _shares(matrix[chosen], end, kind)
+    ]
+    layers: list[Drawing] = [_bars(lines, title, end)]
+    if limits is not None:
+        layers = [_band(limits, end), *layers, _line(limits[0], end)]
+    return layer(*layers)
+
+
+def _end(distances: Numbers, limits: tuple[float, float, float] | None) -> float:
+    """Return the end of the axis: beyond the threshold, and short of a few far clients."""
+    end = float(np.quantile(distances, 0.995))
+    return max(end, 0.0 if limits is None else 1.1 * limits[0]) or 1.0
+
+
+def _shares(distances: Numbers, end: float, kind: str) -> list[dict[str, object]]:
+    """Return the share of distances in each bin; those beyond the last bin are in it."""
+    if not len(distances):
+        return []
+    counts, edges = np.histogram(np.clip(distances, 0, end), BINS, (0, end))
+    return [
+        {
+            "from": short(start), "to": short(stop), "pairs": kind,
+            "share": short(count / len(distances)),
+        }
+        for start, stop, count in zip(edges[:-1], edges[1:], counts, strict=True)
+        if count
+    ]  # fmt: skip
+
+
+def _bars(lines: list[dict[str, object]], title: str, end: float) -> alt.Chart:
+    scale = alt.Scale(domain=[0, short(end) or 1], nice=False)
+    colors = alt.Scale(domain=[SAME, OTHER], range=[BLUE, VERMILION])
+    legend = alt.Legend(title="pairs of clients in", orient="top")
+    chart: alt.Chart = (
+        alt.Chart(values(lines))
+        .mark_bar(strokeWidth=1.2)
+        .encode(
+            x=alt.X("from:Q", bin="binned", scale=scale, title=title, axis=alt.Axis(tickCount=6)),
+            x2="to:Q",
+            y=alt.Y("share:Q", stack=None, axis=alt.Axis(format="%", tickCount=4), title="share"),
+            fill=alt.Fill("pairs:N", scale=colors, legend=legend),
+            stroke=alt.Stroke("pairs:N", scale=colors, legend=legend),
+            fillOpacity=alt.condition(f"datum.pairs === '{SAME}'", alt.value(0.75), alt.value(0.2)),
+            tooltip=[
+                alt.Tooltip("pairs:N"),
+                alt.Tooltip("from:Q", format=".3~g"),
+                alt.Tooltip("to:Q", format=".3~g"),
+                alt.Tooltip("share:Q", format=".1%"),
+            ],
+        )
+    )
+    return chart
+
+
+def _band(limits: tuple[float, float, float], end: float) -> alt.Chart:
+    band = values([{"low": short(limits[1]), "high": short(min(limits[2], end))}])
+    chart: alt.Chart = (
+        alt.Chart(band)
+        .mark_rect(opacity=0.18)
+        .encode(x="low:Q", x2="high:Q", y=alt.value(0), y2=alt.value("height"))
+    )
+    return chart
+
+
+def _line(threshold: float, end: float) -> alt.LayerChart:
+    chart = alt.Chart(values([{"threshold": short(threshold), "text": f"λ = {threshold:.3g}"}]))
+    line = chart.mark_rule(strokeWidth=2, strokeDash=[6, 3]).encode(x="threshold:Q")
+    far = threshold > 0.8 * end
+    text = chart.mark_text(
+        align="right" if far else "left", dx=-5 if far else 5, baseline="top", fontWeight="bold"
+    )
+    return layer(line, text.encode(x="threshold:Q", y=alt.value(2), text="text:N"))

@@ -1,0 +1,79 @@
+"""The view of one run on a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srfca.report import words
+from srfca.report.answer import difference_lines
+from srfca.report.charts.names import figures
+from srfca.report.page.facts import facts
+from srfca.report.page.images import mean_images
+from srfca.report.page.page import Section, View, chart_data, macros
+from srfca.report.page.tables import (
+    STAGE_COLUMNS,
+    client_table,
+    cluster_table,
+    setting_lines,
+    stage_lines,
+)
+from srfca.report.view import RunView
+
+_CHARTS = {
+    "gains": ("Gains", [["gains"], ["gains_alone"]]),
+    "confidence": ("Confidence", [["confidence"]]),
+    "distances": ("Distances", [["distances"], ["histogram", "profiles"]]),
+    "moves": ("Moves", [["moves"]]),
+    "curves": ("Learning curves", [["accuracy"], ["loss"]]),
+}
+"""Sections that have nothing but charts: their titles, and the charts in columns."""
+
+
+def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
+    """Return the view of a run.
+
+    Args:
+        view: The run.
+        id: Of the view's element; those inside begin with it.
+        title: In the list of views; None is what the run is.
+    """
+    prefix, drawn = f"{id}-", figures(view)
+    parts = macros("run.html")
+    shown: dict[str, Any] = {
+        "facts": facts(view),
+        "warnings": words.warnings(view),
+        "findings": words.findings(view),
+        "figures": drawn,
+        "clusters": cluster_table(view),
+        "stages": stage_lines(view),
+        "stage_columns": STAGE_COLUMNS,
+        "settings": setting_lines(view),
+        "differences": [] if view.analysis is None else difference_lines(view.analysis),
+        "images": mean_images(view),
+        "seed": view.seed,
+        "clustered": view.clustered,
+        "versions": view.versions,
+    }
+    sections = [Section(f"{prefix}found", "What was found", parts.found(prefix, shown))]
+    if view.clustered:
+        sections.append(Section(f"{prefix}clusters", "Clusters", parts.clusters(prefix, shown)))
+    sections.append(Section(f"{prefix}clients", "Clients", parts.clients(prefix, shown)))
+
+    for name, (title, columns) in _CHARTS.items():
+        if name == "distances" and shown["differences"]:
+            body = parts.differences(prefix, shown)
+            sections.append(Section(f"{prefix}differences", "What differs", body))
+        present = [[drawn[chart] for chart in column if chart in drawn] for column in columns]
+        present = [column for column in present if column]
+        if present:
+            body = parts.charts(prefix, name, title, present)
+            sections.append(Section(f"{prefix}{name}", title, body))
+    sections.append(Section(f"{prefix}cost", "Cost", parts.cost(prefix, shown)))
+    sections.append(Section(f"{prefix}settings", "Settings", parts.settings(prefix, shown)))
+    return View(
+        id,
+        title or view.title,
+        sections,
+        {f"{prefix}{name}": chart_data(figure) for name, figure in drawn.items()},
+        {f"{prefix}clients": client_table(view)},
+    )

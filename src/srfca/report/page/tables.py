@@ -1,0 +1,234 @@
+"""Tables of a page: the clusters, the stages, the settings, and the clients for the script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from srfca.analysis.gains import client_gains
+from srfca.clustering.partition import Indices
+from srfca.report.palette import cluster_name
+from srfca.report.sampling import sample_clients, short
+from srfca.report.view import Numbers, RunView
+
+MAX_CLIENTS = 20_000
+"""Most clients in a table of clients."""
+MAX_CLUSTERS = 200
+"""Most clusters in a table of clusters."""
+
+
+@dataclass(frozen=True)
+class ClusterLine:
+    """A line of the table of clusters, as text.
+
+    Args:
+        name: The cluster.
+        color: Its color.
+        cells: The other columns.
+    """
+
+    name: str
+    color: str
+    cells: list[str]
+
+
+@dataclass(frozen=True)
+class ClusterTable:
+    """The table of clusters.
+
+    Args:
+        columns: Titles of the columns after the first.
+        lines: The clusters.
+        remark: What is left out, if anything is.
+    """
+
+    columns: list[str]
+    lines: list[ClusterLine]
+    remark: str
+
+
+def cluster_table(view: RunView) -> ClusterTable:
+    """Return the sizes of the clusters, how their clients are served, and how sure they are."""
+    sizes = view.partition.sizes
+    clusters = sorted(range(len(sizes)), key=lambda cluster: (-sizes[cluster], cluster))
+    shown = sorted(clusters[:MAX_CLUSTERS])
+    if len(view.partition.unclustered):
+        shown.append(-1)
+    columns = {
+        "clients": [f"{len(view.partition.members(c)):,}" for c in shown],
+        "share": [f"{len(view.partition.members(c)) / view.num_clients:.1%}" for c in shown],
+        **_score_cells(view, shown),
+        **_analysis_cells(view, shown),
+    }
+    if view.truth is not None:
+        truth = view.truth.labels
+        columns["true clusters"] = [_listed(truth[view.partition.members(c)]) for c in shown]
+    columns = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
+    cells = [list(line) for line in zip(*columns.values(), strict=True)]
+    lines = [
+        ClusterLine(cluster_name(cluster), view.colors[cluster], of_cluster)
+        for cluster, of_cluster in zip(shown, cells, strict=True)
+    ]
+    remark = ""
+    if len(clusters) > MAX_CLUSTERS:
+        remark = f"The {MAX_CLUSTERS} largest of {len(clusters):,} clusters."
+    return ClusterTable(list(columns), lines, remark)
+
+
+def _score_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
+    """Return the mean and the worst score of the clients of each cluster."""
+    scores = view.clients.score
+    if scores is None:
+        return {}
+    percent = view.clients.accuracy is not None
+    form, worst = (".1%", np.min) if percent else (".3g", np.max)
+    means, worsts = [], []
+    for cluster in clusters:
+        known = scores[view.partition.members(cluster)]
+        known = known[np.isfinite(known)]
+        means.append(format(known.mean(), form) if len(known) else "-")
+        worsts.append(format(float(worst(known)), form) if len(known) else "-")
+    return {view.clients.score_name: means, "worst client": worsts}
+
+
+def _analysis_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
+    """Return what each cluster gains, and how sure it is."""
+    if view.analysis is None:
+        return {}
+    lines = view.analysis.clusters()
+    place = {name: number for number, name in enumerate(lines["cluster"])}
+    percent = view.clients.accuracy is not None
+
+    def cells(name: str, write: Callable[[float], str]) -> list[str]:
+        values = [lines[name][place[c]] if c in place else None for c in clusters]
+        return ["-" if value is None else write(value) for value in values]
+
+    def gain(value: float) -> str:
+        return f"{100 * value:+.1f}" if percent else f"{-value:+.3g}"
+
+    unit = "points over" if percent else "loss against"
+    return {
+        f"{unit} one model": cells("gain_over_global", gain),
+        f"{unit} alone": cells("gain_over_alone", gain),
+        "confidence": cells("confidence", "{:.0%}".format),
+        "stability": cells("stability", "{:.2f}".format),
+    }
+
+
+def _listed(truth: Indices) -> str:
+    """Return the true clusters of some clients with their numbers of clients."""
+    counts = Counter(truth.tolist()).most_common()
+    text = ", ".join(f"{cluster_name(cluster)} ({count})" for cluster, count in counts[:4])
+    return text + (f" and {len(counts) - 4} more" if len(counts) > 4 else "")
+
+
+def stage_lines(view: RunView) -> list[list[str]]:
+    """Return a line for each stage: clusters, scores, costs per client and time."""
+    m = view.num_clients
+    return [
+        [
+            stage.name,
+            f"{stage.partition.num_clusters:,}",
+            "-" if stage.accuracy is None else f"{stage.accuracy:.1%}",
+            "-" if stage.loss is None else f"{stage.loss:.4g}",
+            f"{stage.budget.local_steps / m:,.4g}",
+            f"{stage.budget.bytes_down / m / 1e6:,.3g}",
+            f"{stage.budget.bytes_up / m / 1e6:,.3g}",
+            f"{stage.budget.evaluations / m:,.4g}",
+            f"{stage.seconds:,.1f}",
+        ]
+        for stage in view.history
+    ]
+
+
+STAGE_COLUMNS = (
+    "clusters", "held-out accuracy", "held-out loss", "local steps", "MB down", "MB up",
+    "evaluations", "seconds",
+)  # fmt: skip
+
+
+def setting_lines(view: RunView) -> dict[str, list[tuple[str, str]]]:
+    """Return the settings by section: of the experiment, or of the method alone."""
+    sections: dict[str, Mapping[str, Any]] = {}
+    if view.settings:
+        sections |= {name: values for name, values in view.settings.items() if values}
+    parameters = dict(view.parameters)
+    local = parameters.pop("local", None)
+    sections[f"{view.method}, all parameters"] = parameters
+    if isinstance(local, Mapping):
+        sections["local training, all parameters"] = local
+    return {name: _texts(values.items()) for name, values in sections.items()}
+
+
+def _texts(items: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    return [(name, "-" if value is None else str(value)) for name, value in items]
+
+
+def client_table(view: RunView) -> dict[str, Any]:
+    """Return the table of clients for the page's script, ready for JSON."""
+    shown = sample_clients(view.labels, MAX_CLIENTS)
+    if len(shown) == view.num_clients:
+        shown = np.arange(view.num_clients)
+    columns = [
+        {"title": "client", "kind": "text"},
+        {"title": "cluster", "kind": "cluster"},
+    ]
+    values: list[list[Any]] = [
+        [view.client_ids[client] for client in shown.tolist()],
+        view.labels[shown].tolist(),
+    ]
+    clients, split = view.clients, view.clients.split
+    if view.truth is not None:
+        columns.append({"title": "true cluster", "kind": "whole"})
+        values.append(view.truth.labels[shown].tolist())
+    if clients.samples is not None:
+        columns.append({"title": "training samples", "kind": "whole"})
+        values.append(clients.samples[shown].tolist())
+    numbers: list[tuple[str, str, Numbers | None]] = [
+        (f"{split} accuracy", "percent", clients.accuracy),
+        (f"{split} loss", "number", clients.loss),
+        *_analysis_columns(view),
+    ]
+    for title, kind, column in numbers:
+        if column is not None and np.isfinite(column).any():
+            columns.append({"title": title, "kind": kind})
+            values.append([short(number) for number in column[shown].tolist()])
+    present = np.unique(view.labels).tolist()
+    return {
+        "columns": columns,
+        "rows": [list(row) for row in zip(*values, strict=True)],
+        "total": view.num_clients,
+        "colors": {str(cluster): view.colors[cluster] for cluster in present},
+    }
+
+
+def _analysis_columns(view: RunView) -> list[tuple[str, str, Numbers | None]]:
+    """Return title, kind and numbers of what the analysis knows of each client."""
+    analysis = view.analysis
+    if analysis is None:
+        return []
+    confidence, structure, reference = analysis.confidence, analysis.structure, analysis.reference
+    kind = "points" if analysis.scores.accuracy is not None else "change"
+    columns: list[tuple[str, str, Numbers | None]] = []
+    if confidence is not None:
+        following = np.where(confidence.next_cluster >= 0, confidence.next_cluster, np.nan)
+        columns += [
+            ("confidence", "percent", confidence.confidence),
+            ("next cluster", "whole", following),
+        ]
+    if reference is not None:
+        columns += [
+            (
+                f"gain over {name}",
+                kind,
+                None if other is None else client_gains(reference.answer, other),
+            )
+            for name, other in (("one model", reference.together), ("alone", reference.alone))
+        ]
+    if structure is not None:
+        columns.append(("outlier score", "number", structure.outlier_score))
+    return columns

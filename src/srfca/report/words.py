@@ -1,0 +1,88 @@
+"""What a run found, in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from srfca.clustering.partition import Partition
+from srfca.report.view import RunView
+
+
+def clusters_sentence(metrics: Mapping[str, Any]) -> str:
+    """Return a sentence about the clusters that a run found, from its metrics."""
+    text = f"{metrics['name']} found {Partition(metrics['labels']).describe()}"
+    given = metrics["k"] is not None
+    text += f", given K={metrics['k']}" if given else ", without being given their number"
+    return f"{text}. {truth_sentence(metrics)}".rstrip()
+
+
+def truth_sentence(metrics: Mapping[str, Any]) -> str:
+    """Return a sentence about the true clusters, empty if they are unknown."""
+    if metrics["misclustering"] is None:
+        return ""
+    if metrics["misclustering"] == 0:
+        return "The clusters are exactly the true ones."
+    count, misplaced = metrics["true_clusters"], metrics["misclustering"]
+    groups = f"There {'is one true cluster' if count == 1 else f'are {count} true clusters'}"
+    return f"{groups}, and {misplaced:.1%} of the clients are misplaced."
+
+
+def findings(view: RunView) -> list[str]:
+    """Return sentences about what a run found, and why."""
+    sentences = [found(view), *_truth(view)]
+    reason = view.history[0].notes.get("reason") if view.history else None
+    if reason:
+        sentences.append(f"Threshold of ONE_SHOT: {reason}.")
+    if view.decision is not None:
+        sentences.append(view.decision)
+    return sentences
+
+
+def found(view: RunView) -> str:
+    """Return a sentence about the clusters of a run."""
+    if not view.clustered:
+        return f"{view.method} finds no clusters: it gives {_models(view)}."
+    if view.analysis is not None:
+        return view.analysis.sentence()
+    k = view.parameters.get("k")
+    return clusters_sentence(
+        {"name": view.method, "labels": view.labels, "k": k, "misclustering": None}
+    )
+
+
+def _truth(view: RunView) -> list[str]:
+    """Return a sentence about the true clusters, if they are known."""
+    if not view.clustered or view.truth is None:
+        return []
+    truth, wrong = view.truth.num_clusters, view.partition.misclustering(view.truth)
+    return [truth_sentence({"true_clusters": truth, "misclustering": wrong})]
+
+
+def _models(view: RunView) -> str:
+    if view.individual_models is not None or view.partition.num_clusters == view.num_clients > 1:
+        return "each client a model of its own"
+    return "all clients one model"
+
+
+def warnings(view: RunView) -> list[str]:
+    """Return what a reader should be careful about."""
+    lines = []
+    doubt = view.note("warning")
+    if doubt and (view.partition.num_clusters > 1 or view.decision is not None):
+        lines.append(f"The answer is doubtful: {doubt}.")
+    if count := len(view.partition.unclustered):
+        lines.append(f"{_clients(count)} in no cluster, and has no model." if count == 1 else
+                     f"{_clients(count)} are in no cluster, and have no model.")  # fmt: skip
+    missing = [reply for stage in view.history for reply in stage.notes.get("missing", ())]
+    if missing:
+        who = Counter(reply["client"] for reply in missing)
+        often = ", ".join(f"{client} ({times})" for client, times in who.most_common(5))
+        more = f" and {len(who) - 5} more" if len(who) > 5 else ""
+        lines.append(f"{len(missing)} replies are missing, of {_clients(len(who))}: {often}{more}.")
+    return lines
+
+
+def _clients(count: int) -> str:
+    return "1 client is" if count == 1 else f"{count:,} clients"
