@@ -7,8 +7,8 @@ from typing import Any
 
 from srfca.errors import SrfcaWarning
 
-FACTOR = 5.0
-"""A loss of more than this many times that of a constant is no overfitting, but a failure."""
+FACTOR = 10.0
+"""A loss of more than this many times that of a constant is a failure; overfitting may reach 5."""
 
 
 def warn_of_failure(method: str, loss: float | None, federation: Any) -> None:
