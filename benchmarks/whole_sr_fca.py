@@ -64,7 +64,9 @@ def contestants(setting: Setting) -> dict[str, Contestant]:
     module = models.mlp(problem.inputs, setting.hidden, 10)()
     w0 = deepcopy(module.state_dict())
     simulation = Simulation(problem.data, deepcopy(module), device="cpu", validation=0.0)
-    method = SRFCA(local=problem.local, threshold=problem.threshold, refine_steps=2)
+    method = SRFCA(
+        local=problem.local, threshold=problem.threshold, refine_steps=2, trim=0.1, trim_at_least=0
+    )
     samples = [problem.data.train.of(client) for client in range(len(problem.data))]
     sequential = Sequential(
         problem.data.client_ids, [x for x, _ in samples], [y for _, y in samples], module,

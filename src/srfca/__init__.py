@@ -11,14 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from srfca._version import __version__
-from srfca.errors import InputError
+from srfca.errors import InputError, SrfcaWarning
 
 if TYPE_CHECKING:
-    from srfca import aggregation, data, distances, federation, methods, models, testing
+    from srfca import aggregation, data, distances, federation, methods, models, sklearn, testing
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
     from srfca.engine import Simulation
     from srfca.federation import Federation, LocalTraining
+    from srfca.fitting import fit
     from srfca.methods import Method, Result
     from srfca.methods.fedavg import FedAvg
     from srfca.methods.local import Local
@@ -36,8 +37,11 @@ _MODULE_OF = {
     "SRFCA": "srfca.methods.sr_fca",
     "Simulation": "srfca.engine",
     "cluster": "srfca.clustering",
+    "fit": "srfca.fitting",
 }
-_MODULES = ("aggregation", "data", "distances", "federation", "methods", "models", "testing")
+_MODULES = (
+    "aggregation", "data", "distances", "federation", "methods", "models", "sklearn", "testing",
+)  # fmt: skip
 
 __all__ = [
     "SRFCA",
@@ -51,14 +55,17 @@ __all__ = [
     "Partition",
     "Result",
     "Simulation",
+    "SrfcaWarning",
     "__version__",
     "aggregation",
     "cluster",
     "data",
     "distances",
     "federation",
+    "fit",
     "methods",
     "models",
+    "sklearn",
     "testing",
 ]
 

@@ -1,13 +1,20 @@
-"""The error for invalid user input, and helpers to raise it."""
+"""The error for invalid user input, the warning for doubtful runs, and helpers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_MAX_LISTED = 50
+"""Choices that an error lists."""
+
 
 class InputError(ValueError):
     """Invalid user input; the message names it and says what is allowed."""
+
+
+class SrfcaWarning(UserWarning):
+    """A run that is valid but doubtful, by its settings or by its outcome."""
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
@@ -18,7 +25,9 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
     """
     choices = list(choices)
     closest = get_close_matches(str(name), choices, n=1, cutoff=0.6)
-    hint = f"did you mean {closest[0]!r}?" if closest else f"choose from {', '.join(choices)}"
+    more = f" and {len(choices) - _MAX_LISTED} more" if len(choices) > _MAX_LISTED else ""
+    listed = f"choose from {', '.join(choices[:_MAX_LISTED])}{more}"
+    hint = f"did you mean {closest[0]!r}?" if closest else listed
     return InputError(f"unknown {kind} {str(name)!r}: {hint}")
 
 

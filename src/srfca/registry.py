@@ -110,7 +110,8 @@ def import_object(name: str, kind: str) -> Any:
     """Import ``MODULE:NAME`` from the current folder or from what is installed.
 
     Args:
-        name: A module and an attribute of it, separated by a colon.
+        name: A module and an attribute of it, separated by a colon; the attribute of a class is
+            ``MODULE:CLASS.NAME``.
         kind: What it is, for error messages.
 
     Raises:
@@ -121,7 +122,7 @@ def import_object(name: str, kind: str) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        imported = import_module(module)
+        imported: Any = import_module(module)
     except ModuleNotFoundError as error:
         missing = f"there is no module {error.name!r} in {folder} or among the installed packages"
         raise InputError(f"{kind} {name!r}: {missing}") from error
@@ -129,9 +130,11 @@ def import_object(name: str, kind: str) -> Any:
         raise InputError(
             f"{kind} {name!r}: importing {module!r} failed: {describe(error)}"
         ) from error
-    if not hasattr(imported, attribute):
-        raise InputError(f"{kind} {name!r}: {module!r} has no attribute {attribute!r}")
-    return getattr(imported, attribute)
+    for part in attribute.split("."):
+        if not hasattr(imported, part):
+            raise InputError(f"{kind} {name!r}: {module!r} has no attribute {attribute!r}")
+        imported = getattr(imported, part)
+    return imported
 
 
 def is_installed(module: str) -> bool:

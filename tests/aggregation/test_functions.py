@@ -43,6 +43,8 @@ def test_beta_of_one_half_or_more_is_refused(beta: float) -> None:
 def test_trim_count_is_exact_for_decimal_fractions() -> None:
     assert trim_count(100, 0.29) == 29, "0.29 * 100 is 28.999999999999996"
     assert [trim_count(10, 0.15), trim_count(10, 0.2), trim_count(3, 0.33)] == [1, 2, 0]
+    assert [trim_count(count, 0.05, at_least=1) for count in (1, 2, 3, 39, 40)] == [0, 0, 1, 1, 2]
+    assert trim_count(10, 0.0, at_least=1) == 0
     assert [trim_count(count, 0.4999999999) for count in (1, 2, 3, 10)] == [0, 0, 1, 4]
 
 

@@ -126,7 +126,7 @@ def test_sequential_sr_fca_finds_the_same_models(monkeypatch: pytest.MonkeyPatch
     module = models.mlp(64, 16, 10)().double()
     local = LocalTraining(steps=30, local_steps=5, batch_size=10, optimizer="adam", lr=0.01)
     federation = Simulation(clients, deepcopy(module), validation=0.0)
-    result = SRFCA(local=local, threshold=2.0, refine_steps=1).fit(federation, seed=0)
+    result = SRFCA.as_in_paper(2.0, local=local).fit(federation, seed=0)
     samples = [clients.train.of(client) for client in range(12)]
     for data_loaders in (True, False):
         partition, rows = Sequential(
@@ -144,3 +144,14 @@ def test_drift_is_measured() -> None:
     lines = done.stdout.splitlines()
     methods = ["SR-FCA, adapted", "SR-FCA, fitted again", "IFCA, K=3", "FedAvg", "Oracle"]
     assert [line.split(" | ")[3] for line in lines[2:]] == methods
+
+
+def test_rates_of_fine_tuning_are_compared() -> None:
+    sizes = ["--set", "steps=30", "num_clients=8"]
+    done = run(
+        str(BENCHMARKS / "fine_tuning.py"), "--seeds", "1", "--only", "rotated-digits", *sizes
+    )
+    assert done.returncode == 0, done.stderr
+    header, _, line = done.stdout.splitlines()
+    assert line.startswith("| rotated-digits | ")
+    assert len(line.split(" | ")) == len(header.split(" | ")) == 13

@@ -84,7 +84,7 @@ def test_failures_are_reported(tmp_path: Path) -> None:
     [
         (["--suite", "noise"], "unknown suite 'noise': choose from skew, flux, fedrc"),
         (["--only", ","], "--only is empty"),
-        (["--methods", "srfca"], "unknown method 'srfca': did you mean 'sr-fca'"),
+        (["--methods", "sr-fac"], "unknown method 'sr-fac': did you mean 'sr-fca'"),
         (["--table", "t.xlsx"], "--table t.xlsx: the name must end with"),
         (["--seeds", "0"], "--seeds"),
     ],

@@ -23,7 +23,7 @@ from tests.cli.test_run import METHOD
 from tests.experiments.small import NETWORKS, SMALL, write_sensors
 from tests.experiments.test_saved import Refuse
 
-FAST = [word for setting in SMALL for word in ("--set", setting)]
+FAST = [word for setting in SMALL[:3] for word in ("--set", setting)]
 
 
 def test_tables_are_plain_when_piped(tmp_path: Path) -> None:
@@ -121,6 +121,17 @@ def test_invalid_input_is_refused_before_any_run(
     assert isinstance(done.exception, InputError | SystemExit)
     assert message in str(done.exception) + done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_training_that_failed_is_reported_for_each_run(jobs: str) -> None:
+    settings = ["--set", "lr=1e4", "--methods", "LOCAL,Global", "--jobs", jobs]
+    done = srfca("compare", "rotated-digits", *FAST, *settings)
+    assert done.returncode == 0, done.stderr
+    for name in ("Local", "Global"):
+        expected = f"srfca: warning: {name} seed 0: training failed: {name} ends with a loss of"
+        assert expected in done.stderr
+    assert "SrfcaWarning" not in done.stderr
 
 
 def test_there_is_no_table_if_all_runs_fail() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from srfca import Result
 from tests.cli.command import QUICK, srfca
-from tests.experiments.small import NETWORKS, write_sensors
+from tests.experiments.small import NETWORKS, write_flights, write_sensors
 
 METHOD = '''
 from dataclasses import dataclass
@@ -94,6 +94,54 @@ def test_three_groups_of_sensors_are_found_by_one_command(tmp_path: Path) -> Non
     assert "SR-FCA found 3 clusters of 8, 8, 8 clients" in done.stdout
     assert "validation accuracy" in done.stdout
     assert "test" not in done.stdout
+
+
+def test_a_training_that_failed_is_reported() -> None:
+    settings = ["--set", "lr=1e4", "--method", "GLOBAL", "--json"]
+    for validation in ("0.1", "0"):
+        done = srfca(
+            "run", "rotated-digits", *QUICK, *settings, "--set", f"validation={validation}"
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["method"] == "global"
+        assert done.stderr.startswith("srfca: warning: training failed: Global ends with a loss of")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_table_with_named_columns(tmp_path: Path) -> None:
+    flights = ["run", "--data", str(write_flights(tmp_path)), "--set", "steps=100"]
+    columns = ["--client", "dest", "--target", "gained", "--features", "dep_delay,carrier"]
+    done = srfca(*flights, *columns, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "missing values in 1 column of a table of 720 rows: 'gained' (1)" in done.stderr
+    drawn = ["--missing", "drop", "--test", "0.25"]
+    done = srfca(*flights, *columns, *drawn, "--json", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)
+    assert metrics["labels"] == [0, 1] * 6
+    assert metrics["scored_on"] == "test"
+    assert metrics["loss"] < 0.3, "targets are standardized: the mean has a loss of 1"
+    schema = Result.load(tmp_path / "out").schema
+    assert schema is not None
+    assert schema.inputs == ("dep_delay", "carrier=AA", "carrier=UA")
+    assert (schema.client, schema.target) == ("dest", "gained")
+
+
+def test_what_is_unclear_in_a_table_is_asked_for(tmp_path: Path) -> None:
+    flights = ["run", "--data", str(write_flights(tmp_path)), "--set", "steps=5"]
+    done = srfca(*flights)
+    assert "name the client column with client=... (--client on the command line)" in done.stderr
+    named = [*flights, "--client", "dest", "--features", "dep_delay", "--method", "local", "--json"]
+    done = srfca(*named, "--target", "late")
+    assert done.returncode == 2
+    assert "(--target-kind on the command line)" in done.stderr
+    for kind, has_accuracy in (("classes", True), ("values", False)):
+        done = srfca(*named, "--target", "late", "--target-kind", kind, "--no-standardize")
+        assert done.returncode == 0, done.stderr
+        assert (json.loads(done.stdout)["accuracy"] is not None) == has_accuracy
+    columns = ["--client", "dest", "--target", "gained", "--missing", "drop"]
+    everything = srfca(*flights, *columns)
+    assert "column 'day' has 719 different strings" in everything.stderr
 
 
 def test_a_method_by_module_and_class(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_other_byte_orders_are_read(tmp_path: Path) -> None:
         write_npz(tmp_path / "own.npz", x=X.astype(">f8"), y=Y.astype(">i2"), split=SPLIT)
     )
     check_clients(loaded, X.astype(np.float64))
+    whole = np.arange(36, dtype=">i4").reshape(12, 3)
+    check_clients(data.load(write_npz(tmp_path / "own.npz", x=whole, split=SPLIT)), whole)
 
 
 def test_a_table_has_lists_or_feature_columns(tmp_path: Path) -> None:
@@ -90,18 +92,21 @@ def test_a_table_has_lists_or_feature_columns(tmp_path: Path) -> None:
     loaded = data.load(write_table(tmp_path / "shaped.parquet", columns | shaped))
     check_clients(loaded, X.reshape(-1, 3, 1))
     features = {name: X[:, i] for i, name in enumerate(["width", "x", "__index_level_0__"])}
-    check_clients(data.load(write_table(tmp_path / "wide.parquet", features | columns)), X[:, :2])
+    wide = write_table(tmp_path / "wide.parquet", features | columns)
+    check_clients(data.load(wide, standardize=False), X[:, :2])
+    standardized = data.load(wide).train.x
+    assert standardized.mean(0).abs().max() < 1e-5, "features of a table are standardized"
     indexed = pyarrow.table(columns | {"number": np.arange(12), "width": X[:, 0]})
     metadata = json.dumps({"index_columns": ["number", "client"], "columns": []})
     path = tmp_path / "INDEXED.PARQUET"
     parquet.write_table(indexed.replace_schema_metadata({"pandas": metadata}), path)
-    check_clients(data.load(path), X[:, :1])
+    check_clients(data.load(path, standardize=False), X[:, :1])
 
 
 def test_features_of_a_folder_are_matched_by_name(tmp_path: Path) -> None:
     write_table(tmp_path / "a.parquet", {"hot": [1.0, 2.0], "wet": [5.0, 6.0], "y": [0, 1]})
     write_table(tmp_path / "b.parquet", {"y": [0, 1], "wet": [7.0, 8.0], "hot": [3.0, 4.0]})
-    loaded = data.load(tmp_path)
+    loaded = data.load(tmp_path, standardize=False)
     assert loaded.train.x.tolist() == [[1.0, 5.0], [2.0, 6.0], [3.0, 7.0], [4.0, 8.0]]
     write_table(tmp_path / "c.parquet", {"y": [0, 1], "wet": [7.0, 8.0], "cold": [3.0, 4.0]})
     with pytest.raises(
@@ -120,7 +125,7 @@ def test_flat_inputs_and_column_targets_are_reshaped(tmp_path: Path) -> None:
     loaded = data.load(write_npz(tmp_path / "flat.npz", x=X[:, 0], y=Y[:, None]))
     assert loaded.train.x.shape == (12, 1)
     assert loaded.train.y.shape == (12,)
-    values = data.load(write_npz(tmp_path / "values.npz", y=Y[:, None].astype(float)))
+    values = data.load(write_npz(tmp_path / "values.npz", y=Y[:, None] + 0.5))
     assert values.train.y.shape == (12, 1)
 
 
@@ -146,26 +151,32 @@ def test_a_folder_has_a_file_for_each_client(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"x": None}, "has no x, but y, client"),
-        ({"y": None}, "has no y, but x, client"),
-        ({"client": None}, "has no client, but x, y"),
-        ({"clinet": CLIENT}, "unknown array 'clinet': did you mean 'client'"),
-        ({"x_test": X, "y_test": Y}, "unknown array 'x_test'"),
-        ({"y": Y[:11]}, "x has 12 samples, but y has 11 entries"),
-        ({"client": CLIENT[:11]}, "x has 12 samples, but client has 11 entries"),
-        ({"client": CLIENT.reshape(3, 4)}, r"client must have one entry.*\(3, 4\)"),
+        ({"y": None}, "has no column 'y', but x, client: name the target column with target="),
+        ({"client": None}, r"has no column 'client', but x, y: .* \(--client on the command line"),
+        ({"clinet": CLIENT}, "unknown column 'clinet': did you mean 'client'"),
+        ({"x_test": X, "y_test": Y}, "unknown column 'x_test'"),
+        ({"y": Y[:11]}, "different lengths: {'x': 12, 'y': 11, 'client': 12}"),
+        ({"client": CLIENT[:11]}, "different lengths: {'x': 12, 'y': 12, 'client': 11}"),
+        ({"client": X}, r"'client' must have one entry.*\(12, 3\)"),
+        ({"split": X}, r"'split' must have one entry.*\(12, 3\)"),
+        ({"cluster": X}, r"'cluster' must have one entry.*\(12, 3\)"),
         ({"x": np.float32(1)}, "x is one number"),
-        ({"x": X[:0], "y": Y[:0], "client": CLIENT[:0]}, "has no samples"),
-        ({"client": X[:, 0]}, "client must be strings or whole numbers, not float32"),
+        ({"x": X[:0], "y": Y[:0], "client": CLIENT[:0]}, "there are no rows"),
+        ({"client": X[:, 0]}, "it must be strings or whole numbers, not float32"),
         ({"x": X.astype(object)}, "Object arrays cannot be loaded"),
-        ({"x": X.astype(complex)}, "x must be numbers, not complex128"),
-        ({"y": CLIENT}, "y must be numbers, not <U1"),
-        ({"x": np.where(X[4, 1] == X, np.nan, X)}, "client 'a'.*NaN or an infinity in sample 1"),
+        ({"x": X.astype(complex)}, "'x' holds complex128, not numbers"),
+        ({"x": np.where(X[4, 1] == X, np.nan, X)}, r"table of 12 rows: 'x' \(1\). Fill them in"),
+        ({"x": np.where(X[4, 1] == X, np.inf, X)}, "'x' has 1 infinite values"),
+        ({"y": Y.astype(float)}, r"'y' has 2 different whole numbers \(0.0, 1.0; .*target_kind="),
         ({"split": np.where(SPLIT == "test", "tset", SPLIT)}, "not 'tset' as at client 'b'"),
         ({"split": np.arange(12)}, "or 0 and 1 for testing, not 2 as at client 'c'"),
-        ({"split": X[:, 0]}, "split must be 'train' or 'test', or 0 and 1 for testing, not float"),
-        ({"split": np.where(CLIENT == "a", 1, 0)}, "client 'b' has no test samples, but other"),
+        (
+            {"split": X[:, 0]},
+            "'split' must be 'train' or 'test', or 0 and 1 for testing, not float",
+        ),
+        ({"split": np.where(CLIENT == "a", Y, 0)}, "client 'b' has no test samples, but other"),
         ({"split": np.where(CLIENT == "a", 1, Y)}, "client 'a' has no training samples"),
-        ({"cluster": X[:, 0]}, "cluster must be strings or whole numbers, not float32"),
+        ({"cluster": X[:, 0]}, "'cluster' must be strings or whole numbers, not float32"),
         ({"cluster": Y}, "client 'b' is in cluster 0 and in 1"),
     ],
 )
@@ -181,12 +192,11 @@ def test_errors_of_an_npz_file_say_what_is_wrong(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": [[1.0]] * 11 + [[1.0, 2.0]]}, "column x has lists of 1 to 2 entries"),
-        ({"x": [[1.0]] * 11 + [None]}, "column x has 1 empty cells"),
-        ({"x": [[1.0]] * 11 + [[None]]}, "column x has 1 empty cells"),
-        ({"note": CLIENT}, "unknown array 'note'"),
-        ({"x": None, "note": CLIENT}, "note must be numbers"),
-        ({"x": None}, "has no x, but y, client"),
+        ({"x": [[1.0]] * 11 + [[1.0, 2.0]]}, "column 'x' has lists of 1 to 2 entries"),
+        ({"x": [[1.0]] * 11 + [None]}, r"'x' \(1\)"),
+        ({"x": [[1.0]] * 11 + [[None]]}, "column 'x' has arrays with missing values"),
+        ({"note": CLIENT}, "unknown column 'note'"),
+        ({"x": None}, "there are no features"),
     ],
 )
 def test_errors_of_a_table_say_what_is_wrong(
@@ -203,10 +213,11 @@ def test_errors_of_a_table_say_what_is_wrong(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "has no .npz or .parquet file"),
-        ({"a": {"client": CLIENT}}, "a.npz: has an array client"),
+        ({}, "has no .csv, .parquet or .npz file"),
+        ({"a": {"client": CLIENT}}, "a.npz: has a column 'client'"),
         ({"a": {"x_test": X}}, "a.npz: has x_test, but not both"),
         ({"a": {"x_test": X, "y_test": Y, "split": Y}}, "a.npz: has x_test as well as split"),
+        ({"a": {"x_test": X[:, :1], "y_test": Y}}, r"x has samples of shape \(3,\), but x_test"),
         ({"a": {"x": X[:0], "y": Y[:0]}}, "a.npz: has no samples"),
         ({"a": {}, "b": {"x": X[:, :2]}}, r"client 'b'.*shape \(2,\), but client 'a' has \(3,\)"),
         ({"a": {"cluster": 1}, "b": {}}, "client 'b' has no cluster, but other"),
@@ -227,9 +238,9 @@ def test_errors_of_a_folder_say_what_is_wrong(
 def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="there is no file or folder nowhere"):
         data.load("nowhere")
-    (tmp_path / "own.csv").write_text("x,y\n")
-    with pytest.raises(InputError, match=r"own.csv: must be a .npz or .parquet file"):
-        data.load(tmp_path / "own.csv")
+    (tmp_path / "own.txt").write_text("x,y\n")
+    with pytest.raises(InputError, match=r"own.txt: must be a .csv, .parquet or .npz file"):
+        data.load(tmp_path / "own.txt")
     for name in ("own.npz", "own.parquet"):
         (tmp_path / name).write_text("x,y\n")
         with pytest.raises(InputError, match=f"{name}: cannot be read as"):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
-from srfca import SRFCA, Simulation
+from srfca import SRFCA, Result, Simulation
 from srfca.aggregation.rank_mean import rank_mean
 from srfca.engine.augment import cifar
 from srfca.federation import Coordinates, Descent, LocalTraining, Phase
+from srfca.methods import FedEM
 from srfca.models import ResNet9, linear, mlp
 from srfca.random import Key, batches, client_words, streams
 from srfca.testing import check_federation
@@ -118,6 +121,22 @@ def test_a_result_from_a_gpu_is_saved_and_assigns_clients(tmp_path: object) -> N
     result = SRFCA(local=local).fit(federation)
     result.save(str(tmp_path))
     assert result.assign(federation).labels.tolist() == result.labels.tolist()
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_models_from_a_gpu_predict_on_the_cpu(recurrent: bool, tmp_path: Path) -> None:
+    """Also if the simulation has replaced recurrent layers by its own."""
+    data = examples.characters([20] * 4) if recurrent else examples.classification([20] * 4)
+    model = examples.Recurrent if recurrent else examples.Frozen
+    federation = Simulation(data, model, device="cuda", precision="float32")
+    result = FedEM(k=2, local=LocalTraining(steps=6, local_steps=3)).fit(federation)
+    expected = result.scores(federation).loss
+    assert data.test is not None
+    for loaded in (result, Result.load(result.save(tmp_path))):
+        for client in range(4):
+            x, y = data.test.of(client)
+            loss = cross_entropy(loaded.module(client)(x), y).mean()
+            torch.testing.assert_close(loss.double(), expected[client], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 5), (7, 33), (100, 4099), (300, 1000)])

@@ -57,6 +57,19 @@ def write_sensors(folder: Path) -> Path:
     return folder / "sensors.npz"
 
 
+def write_flights(folder: Path) -> Path:
+    """Write a table of flights to twelve airports, half of which make up delays, half do not."""
+    rng = np.random.default_rng(0)
+    lines = ["dest,dep_delay,carrier,late,gained,day"]
+    for number in range(12 * 60):
+        airport, delay = number % 12, rng.normal(20, 10)
+        gained = (0.5 if airport % 2 else -0.5) * delay + rng.normal()
+        carrier, cell = "AU"[number % 2] + "A", "NA" if number == 17 else f"{gained:.2f}"
+        lines.append(f"D{airport},{delay:.2f},{carrier},{float(gained > 0)},{cell},2013-{number}")
+    (folder / "flights.csv").write_text("\n".join(lines) + "\n")
+    return folder / "flights.csv"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(Method):
     """Deal clients to k clusters in turn, without training.

@@ -104,6 +104,9 @@ def test_a_warm_start_is_trained_by_fedavg() -> None:
     method = runner.make_method(plain.set(["local_training.steps=6"]), "global")
     assert torch.equal(start, method.fit(federation, seed=3).models[0])
     assert not torch.equal(start, federation.initial_model(3))
+    factory = runner.make_federation(warm, seed=3).architecture.factory
+    assert factory is not None
+    assert factory.name == "mlp", "a result of a warm start can be loaded"
 
 
 def test_a_warm_start_can_have_its_own_rate_and_is_not_fine_tuned() -> None:

@@ -3,64 +3,27 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from srfca import ClientData
 from srfca.errors import InputError
 from srfca.experiments import runner
-from srfca.experiments.user_data import experiment_from_data, model_sizes, num_outputs
-from tests.experiments.small import NETWORKS, RNG, SPLIT, X, Y, write_npz
-
-
-@dataclass(frozen=True)
-class ImageModel:
-    classes: int = 9
-    channels: int = 3
-    size: int = 32
-    hidden: int = 5
-
-
-@pytest.mark.parametrize(
-    ("x", "sizes"),
-    [
-        (np.zeros((4, 8, 8)), {"channels": 1, "size": 8, "classes": 2}),
-        (np.zeros((4, 2, 6, 6)), {"channels": 2, "size": 6, "classes": 2}),
-    ],
-)
-def test_sizes_of_a_model_follow_from_the_data(x: NDArray[Any], sizes: dict[str, int]) -> None:
-    assert model_sizes(ImageModel, "cnn", ClientData.from_arrays([(x, [0, 1, 0, 1])])) == sizes
-
-
-def test_the_number_of_outputs_follows_from_the_targets() -> None:
-    def outputs(y: Any, test: Any = None) -> int:
-        test_data = None if test is None else [(X, test)]
-        return num_outputs(ClientData.from_arrays([(X, y)], test_data))
-
-    assert outputs(Y) == 2
-    assert outputs(Y, np.full(12, 4)) == 5, "a class that only test data have counts"
-    assert outputs(0 * Y) == 2, "a single output would be scored as yes or no"
-    assert outputs(X[:, 0]) == 1
-    assert outputs(X) == 3
-    for wrong in (Y - 1, Y + 30):
-        with pytest.raises(InputError, match="classes are numbered from 0"):
-            outputs(wrong)
-    with pytest.raises(InputError, match="cnn takes square images"):
-        model_sizes(ImageModel, "cnn", ClientData.from_arrays([(X, Y)]))
+from srfca.experiments.user_data import experiment_from_data
+from tests.experiments.small import NETWORKS, RNG, SPLIT, write_npz
 
 
 def test_integer_inputs_become_floating_point(tmp_path: Path) -> None:
-    x = RNG.integers(0, 256, (12, 4, 4), dtype=np.uint8)
+    x = RNG.integers(0, 3, (12, 4, 4), dtype=np.uint8)
     path = write_npz(tmp_path / "data.npz", x=x, split=SPLIT)
     experiment = experiment_from_data(path).set(["hidden=7"])
     assert experiment.arguments("model") == {"inputs": 16, "hidden": (7,), "outputs": 2}
     federation = runner.make_federation(experiment, seed=0)
     assert federation.initial_model(0).shape == (16 * 7 + 7 + 7 * 2 + 2,)
+    schema = federation.schema
+    assert schema is not None
+    assert schema.encode({"x": x[:2]}).dtype == federation.data.train.x.dtype
     metrics = runner.run_method(experiment.set(["steps=2"]), "local", federation, seed=0).metrics
     assert metrics["scored_on"] == "test"
     assert metrics["misclustering"] is None

@@ -26,6 +26,7 @@ from srfca.federation import (
     Subspaces,
     Train,
 )
+from srfca.models import Architecture
 
 WIDTH = 2
 
@@ -41,6 +42,7 @@ class Stub:
     client_ids: Sequence[str] = ("a", "b", "c")
     sizes = torch.tensor([5, 6, 7])
     splits: Sequence[Split] = ("train", "validation")
+    architecture: Architecture | None = None
     layers: Mapping[str, slice] = {"body": slice(0, 1), "head": slice(1, WIDTH)}
 
     def __init__(

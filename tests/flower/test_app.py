@@ -5,13 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
+from flwr.app import Context, RecordDict
+from safetensors.torch import load_model
 
-from srfca import SRFCA, InputError, LocalTraining
+from srfca import SRFCA, InputError, LocalTraining, Result, models
 from srfca.apps import new_app
 from srfca.flower.settings import Settings, configure
+from tests.flower.grid import LocalGrid
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
 
@@ -49,4 +54,29 @@ def test_the_settings_of_a_new_app_are_valid(tmp_path: Path) -> None:
     assert method == SRFCA(
         refine_steps=1, local=LocalTraining(steps=60, local_steps=30, batch_size=10, lr=0.5)
     )
-    assert settings == Settings(num_clients=8, timeout=600.0)
+    assert settings == Settings(num_clients=8, timeout=600.0, out="results/0")
+
+
+def test_a_new_app_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has a result with models, and each client the model that it was sent."""
+    [_, _, path, *_] = new_app(tmp_path / "kept-app")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(path.parent))
+    client, server = (import_module(f"kept_app.{name}") for name in ("client", "server"))
+    grid = LocalGrid(client.app, range(4))
+    for context in grid.contexts.values():
+        context.node_config["num-partitions"] = 4
+    table = tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"]["srfca"]
+    config = {f"srfca.{key}": value for key, value in table.items()} | {"srfca.num-clients": 4}
+    server.app(
+        grid,
+        Context(run_id=7, node_id=0, node_config={}, state=RecordDict(), run_config=config),
+    )
+    result = Result.load(tmp_path / "results" / "7")
+    x = torch.rand(5, 64)
+    for number in range(4):
+        kept = models.mlp(64, 32, 10)().eval()
+        load_model(kept, str(tmp_path / "models" / f"client-{number}.safetensors"))
+        with torch.no_grad():
+            torch.testing.assert_close(kept(x), result.module(str(number))(x))
+    assert result.predict(x, client="0").shape == (5,)

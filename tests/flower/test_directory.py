@@ -129,6 +129,8 @@ def test_an_unusual_client_id_does_not_stop_the_server(client_id: str) -> None:
         ("train", 0, "it has 0 train samples"),
         ("test", -1, "it has -1 test samples"),
         ("features", 0, "its samples have 0 features"),
+        ("signature", "{}", "it does not describe its samples: a model's signature is damaged"),
+        ("signature", "no JSON", "it does not describe its samples"),
         ("frozen", "abc", "its frozen parameters differ from the server's"),
     ],
 )

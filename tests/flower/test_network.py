@@ -83,6 +83,7 @@ def test_a_run_in_the_simulation_of_flower(tmp_path: Path) -> None:
         size = ("--federation-config", "num-supernodes=8")
         home.flwr("run", str(APP), "local", "--stream", *size, "-c", config, seconds=240)
         assert home.processes_of("superlink")
+        assert len(list((home.folder / "models").iterdir())) == 8
     finally:
         home.close()
     auto = SRFCA(local=LOCAL, refine_steps=1)

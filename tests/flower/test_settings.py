@@ -28,6 +28,12 @@ def test_settings_come_from_the_run_config() -> None:
     assert settings == Settings(num_clients=5)
 
 
+def test_a_run_can_have_a_folder_of_its_own() -> None:
+    config = {"srfca.num-clients": 5, "srfca.out": "results/{run}"}
+    assert configure(SR_FCA, config, run_id=12)[1].out == "results/12"
+    assert configure(SR_FCA, config | {"srfca.out": "none"}, run_id=12)[1].out is None
+
+
 def test_a_parameter_of_the_method_comes_before_one_of_its_local_training() -> None:
     config = {"srfca.num-clients": 5, "srfca.mu": 0.3}
     method, _ = configure(SR_FCA, config | {"srfca.method": "fedprox"})

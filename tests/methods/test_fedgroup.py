@@ -164,5 +164,5 @@ def test_wrong_values_are_named(name: str, value: object) -> None:
 
 
 def test_more_groups_than_clients_are_refused() -> None:
-    with pytest.raises(InputError, match="k=7 is more than the 6 clients"):
-        FedGroup(k=7, pretrained=0.5, local=LOCAL).fit(regressions())
+    with pytest.raises(InputError, match="k=4 is more than the 3 clients"):
+        FedGroup(k=4, pretrained=0.25, local=LOCAL).fit(regressions())

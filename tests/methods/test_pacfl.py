@@ -21,7 +21,7 @@ from srfca.models import linear, mlp
 from srfca.testing import ReferenceFederation
 from tests import examples
 
-LOCAL = LocalTraining(steps=20, batch_size=10, lr=0.5)
+LOCAL = LocalTraining(steps=20, batch_size=10, lr=0.05)
 
 
 def subspaces(federation: Federation, clients: list[int] | range, rank: int) -> Tensor:

@@ -1,6 +1,10 @@
 """The client: it trains and evaluates on its own data."""
 
+from pathlib import Path
+
 from flwr.app import Context
+from safetensors.torch import save_model
+from torch import nn
 
 from flower_digits.task import model
 from srfca import ClientData, data
@@ -18,4 +22,16 @@ def load_data(context: Context) -> ClientData:
     return digits.select(int(context.node_config["partition-id"]))
 
 
-app = client_app(model=model, data=load_data)
+def keep_model(module: nn.Module, context: Context) -> None:
+    """Keep this client's final model on its machine: ``module`` is ready to predict.
+
+    ``safetensors.torch.load_model`` reads it into a module of the same kind.
+    """
+    folder = Path("models")
+    folder.mkdir(exist_ok=True)
+    path = folder / f"client-{context.node_config['partition-id']}.safetensors"
+    save_model(module, str(path))
+    print(f"final model: {path.resolve()}")
+
+
+app = client_app(model=model, data=load_data, receive=keep_model)

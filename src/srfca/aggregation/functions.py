@@ -47,7 +47,7 @@ def mean(rows: Tensor, weights: Tensor | None = None) -> Tensor:
     return fractions @ rows
 
 
-def trimmed_mean(rows: Tensor, beta: float) -> Tensor:
+def trimmed_mean(rows: Tensor, beta: float, at_least: int = 0) -> Tensor:
     """Return the coordinate-wise trimmed mean, TrMean_beta.
 
     In each coordinate the ``floor(beta J)`` smallest and as many of the largest values are
@@ -56,6 +56,7 @@ def trimmed_mean(rows: Tensor, beta: float) -> Tensor:
     Args:
         rows: ``[J, P]``.
         beta: Fraction that is dropped on each side, in [0, 1/2).
+        at_least: Values to drop on each side where ``floor(beta J)`` is less, if beta is not 0.
 
     Returns:
         ``[P]``.
@@ -68,18 +69,19 @@ def trimmed_mean(rows: Tensor, beta: float) -> Tensor:
         tensor([2.5000])
     """
     _check(rows)
-    dropped = trim_count(len(rows), beta)
+    dropped = trim_count(len(rows), beta, at_least)
     return rank_mean(rows, dropped, len(rows) - dropped) if dropped else rows.mean(0)
 
 
-def trim_count(count: int, beta: float) -> int:
-    """Return ``floor(beta count)``, the number of values that are dropped on each side.
+def trim_count(count: int, beta: float, at_least: int = 0) -> int:
+    """Return ``floor(beta count)``, or more: the values that are dropped on each side.
 
     It is exact for decimal fractions, and always leaves at least one value.
 
     Args:
         count: Number of values.
         beta: Fraction that is dropped on each side, in [0, 1/2).
+        at_least: The least number, as far as a value is left; beta = 0 drops none.
 
     Raises:
         InputError: If beta is out of range.
@@ -87,13 +89,16 @@ def trim_count(count: int, beta: float) -> int:
     Examples:
         >>> trim_count(100, 0.29), 0.29 * 100
         (29, 28.999999999999996)
+        >>> [trim_count(count, 0.1, at_least=1) for count in (2, 3, 9, 20)]
+        [0, 1, 1, 2]
     """
     require(
         0 <= beta < 0.5,
         f"trim (beta) must be in [0, 1/2), not {beta}: "
         "it is cut from both ends, so that 1/2 would leave nothing",
     )
-    return min(floor(beta * count + 1e-9), max(count - 1, 0) // 2)
+    wanted = max(floor(beta * count + 1e-9), at_least) if beta else 0
+    return min(wanted, max(count - 1, 0) // 2)
 
 
 def median(rows: Tensor) -> Tensor:

@@ -70,20 +70,22 @@ class TrimmedMean:
     Args:
         beta: Fraction that is dropped on each side, in [0, 1/2): at least the fraction of
             corrupt clients.
+        at_least: Clients that are dropped on each side of small clusters too, if beta is not 0.
 
     Raises:
-        InputError: If beta is out of range.
+        InputError: If a value is out of range.
     """
 
     key: ClassVar[str] = "trimmed_mean"
     beta: float = constrained(at_least=0, less_than=0.5)
+    at_least: int = constrained(0, at_least=0)
 
     def __post_init__(self) -> None:
         check_parameters(self)
 
     def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
         """Return the trimmed mean of rows ``[J, P]``: ``[P]``; sizes are ignored."""
-        return functions.trimmed_mean(rows, self.beta)
+        return functions.trimmed_mean(rows, self.beta, self.at_least)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def aggregation_named(key: str, **parameters: Any) -> Aggregation:
 
     Examples:
         >>> aggregation_named("trimmed_mean", beta=0.1)
-        TrimmedMean(beta=0.1)
+        TrimmedMean(beta=0.1, at_least=0)
     """
     if key not in AGGREGATIONS:
         raise unknown("aggregation", key, AGGREGATIONS)

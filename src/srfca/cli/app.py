@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from srfca._version import __version__
-from srfca.cli import bench, catalog, compare, data, flower, report, run, tune
+from srfca.cli import bench, catalog, compare, data, export, flower, predict, report, run, tune
 from srfca.cli.console import show_error
 from srfca.errors import InputError
 from srfca.threads import limit_spinning
@@ -32,6 +32,9 @@ app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
+app.command("predict")(predict.predict)
+app.command("assign")(predict.assign)
+app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("figure")(report.figure)
 

@@ -19,6 +19,7 @@ from srfca.cli.options import (
     Seed,
     TableFiles,
     interruptible,
+    method_keys,
     split_list,
     whole_number,
 )
@@ -100,7 +101,7 @@ def field(
     with interruptible():
         for path in table or []:
             files.check(path)
-        keys = list(benchmark.METHODS) if methods is None else split_list(methods, "--methods")
+        keys = list(benchmark.METHODS) if methods is None else method_keys(methods)
         selected = benchmark.select(_items(suite, "--suite"), _items(only, "--only"))
         experiments, skipped = _load(selected, keys, quick, data_dir)
         for line in skipped:

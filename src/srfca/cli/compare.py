@@ -21,7 +21,7 @@ from srfca.cli.options import (
     Seed,
     TableFiles,
     interruptible,
-    split_list,
+    method_keys,
     whole_number,
     with_experiment,
 )
@@ -89,8 +89,8 @@ def compare(
         for path in table or []:
             files.check(path)
         check_report(report)
-        keys = None if methods is None else split_list(methods, "--methods")
-        experiment = options.load(keys or (), fine_tune, curves)
+        keys = None if methods is None else method_keys(methods)
+        experiment = options.load(keys, fine_tune, curves, ["sr-fca"] if equal_budget else [])
         keys = keys or comparing.default_methods(experiment)
         specs = comparing.run_specs(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget

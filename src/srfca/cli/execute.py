@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
+from srfca.cli.console import show_error
 from srfca.cli.progress import RunsProgress
 from srfca.experiments.compare import Comparison, execute
 from srfca.experiments.executor import Executor, OnFinish, RunOutcome, RunSpec
@@ -35,6 +36,8 @@ def execute_with_progress(
 
     def on_finish(outcome: RunOutcome) -> None:
         progress.on_finish(outcome)
+        for message in outcome.warnings:
+            show_error(f"warning: {outcome.spec}: {message}")
         if print_json is not None:
             print_json(outcome)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -96,6 +96,10 @@ SavedRuns = Annotated[
     Path | None,
     typer.Option(help="Save runs in this folder; runs that it holds are not repeated."),
 ]
+_TABLE_OPTIONS = (
+    "client", "target", "features", "test", "target_kind", "standardize", "missing",
+)  # fmt: skip
+"""Options that say how a user's data are read."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,54 @@ class ExperimentOptions:
     ] = None
     data: Annotated[
         Path | None,
-        typer.Option(help="Your data instead: an .npz or .parquet file, or a folder of these."),
+        typer.Option(
+            help="Your data instead: a .csv, .parquet or .npz file, or a folder of these."
+        ),
+    ] = None
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="With --data: the client of each row; default: the column client.",
+        ),
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --data: what to predict; default: the column y."),
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,...",
+            help="With --data: the inputs; default: x if it is an array, else all other columns.",
+        ),
+    ] = None
+    test: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN|FRACTION",
+            help="With --data: the column that marks test rows, or the fraction of each client's "
+            "rows to draw; default: the column split, if there is one.",
+        ),
+    ] = None
+    target_kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="With --data: classes or values, where both make sense."),
+    ] = None
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize/--no-standardize",
+            help="With --data: bring numbers to mean 0 and standard deviation 1; default: yes, "
+            "unless inputs are an array x.",
+        ),
+    ] = None
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ACTION",
+            help="With --data: drop leaves out rows with missing values; default: error.",
+        ),
     ] = None
     model: Annotated[
         str | None,
@@ -127,25 +178,34 @@ class ExperimentOptions:
 
     def load(
         self,
-        methods: Iterable[str] = (),
+        methods: Sequence[str] | None = None,
         fine_tune: int | None = None,
         curves: int | None = None,
+        also_used: Sequence[str] = (),
     ) -> Experiment:
         """Load the experiment, or the user's data, and apply the settings.
 
         Args:
-            methods: The methods that will run; those by ``MODULE:CLASS`` get a section.
+            methods: Keys of the methods that will run, None for those of a comparison; those by
+                ``MODULE:CLASS`` get a section.
             fine_tune: Steps of fine-tuning.
             curves: Rounds between two points of learning curves.
+            also_used: Methods that do not run, but whose settings have an effect.
 
         Raises:
-            InputError: If the options contradict each other, or one of them is wrong.
+            InputError: If the options contradict each other, one of them is wrong, or a setting
+                would have no effect.
         """
         require(
             self.name is None or self.data is None,
             f"give either the experiment {self.name!r} or --data {self.data}, not both",
         )
-        experiment = self._load().with_methods(methods)
+        from srfca.experiments.compare import default_methods
+
+        experiment = self._load()
+        methods = default_methods(experiment) if methods is None else methods
+        experiment = experiment.with_methods(methods)
+        experiment.require_used(self.set_ or [], [*methods, *also_used])
         settings = list(experiment.quick) if self.quick else []
         if fine_tune is not None:
             settings.append(f"fine_tune_steps={fine_tune}")
@@ -157,17 +217,40 @@ class ExperimentOptions:
         if self.data is not None:
             from srfca.experiments.user_data import experiment_from_data
 
-            require(not self.quick, "--quick is for experiments of 'srfca list', not for --data")
-            return experiment_from_data(self.data, self.model or "mlp")
+            require(
+                not self.quick,
+                "--quick is for experiments of 'srfca list', which say what a small run is; with "
+                "--data, shorten the training: --set steps=20",
+            )
+            return experiment_from_data(self.data, self.model or "mlp", **self._table_options())
         if self.name is None:
             raise InputError("name an experiment ('srfca list' shows them), or give --data")
-        require(
-            self.model is None,
-            f"--model goes with --data: the experiment {self.name!r} has its own model",
-        )
+        for option in ("model", *_TABLE_OPTIONS):
+            require(
+                getattr(self, option) is None,
+                f"--{option.replace('_', '-')} goes with --data: the experiment {self.name!r} has "
+                "its own data and model",
+            )
         from srfca.experiments import config
 
         return config.load(self.name)
+
+    def _table_options(self) -> dict[str, Any]:
+        """Return the options that say how the data are read, as ``srfca.data.load`` takes them."""
+        given = {name: getattr(self, name) for name in _TABLE_OPTIONS}
+        if self.features is not None:
+            given["features"] = split_list(self.features, "--features")
+        if self.test is not None:
+            given["test"] = _column_or_fraction(self.test)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _column_or_fraction(text: str) -> str | float:
+    """Return a number if it is one, else the name of a column."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def with_experiment(command: Callable[..., None]) -> Callable[..., None]:
@@ -209,6 +292,17 @@ def split_list(text: str, option: str) -> list[str]:
     items = [item.strip() for item in text.split(",") if item.strip()]
     require(bool(items), f"{option} is empty: give one or more, separated by commas")
     return items
+
+
+def method_keys(text: str) -> list[str]:
+    """Return the keys of the methods of ``--methods``, each given by key or displayed name.
+
+    Raises:
+        InputError: If there are none.
+    """
+    from srfca.methods.registry import method_key
+
+    return [method_key(name) for name in split_list(text, "--methods")]
 
 
 @contextmanager

@@ -56,6 +56,14 @@ def run(
     ] = False,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
+    input_statistics: Annotated[
+        bool,
+        typer.Option(
+            "--input-statistics",
+            help="With --out: also save what clients' inputs look like, so that newcomers without "
+            "labels can be assigned.",
+        ),
+    ] = False,
     journal: Annotated[
         bool,
         typer.Option(
@@ -72,12 +80,19 @@ def run(
     from srfca.experiments.answer import analyze_run, save_answer
     from srfca.experiments.views import view_of
     from srfca.files import writable_folder
+    from srfca.methods.registry import method_key
 
     with interruptible():
+        method = method_key(method)
         experiment = options.load([method], fine_tune, curves)
-        local = runner.make_method(experiment, method).local
+        made = runner.make_method(experiment, method)
         check_report(report)
-        require(out is not None or not journal, "--journal needs --out, a folder to keep it in")
+        require(
+            made.clustered or not input_statistics,
+            f"--input-statistics is for methods that find clusters, but {made.name} does not",
+        )
+        for option, is_set in (("--journal", journal), ("--input-statistics", input_statistics)):
+            require(out is not None or not is_set, f"{option} needs --out, a folder to keep it in")
         if out is not None:
             writable_folder(out)
         journal_folder = previous = None
@@ -85,6 +100,7 @@ def run(
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
                 "reference": reference, "no_differences": no_differences, "as_json": as_json,
+                "input_statistics": input_statistics,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / "journal"
@@ -96,8 +112,11 @@ def run(
         finished = runner.run_method(experiment, method, federation, seed, bars, journal_folder)
         if previous is not None:
             finished = replace(finished, seconds=previous["seconds"])
+        if input_statistics:
+            described = finished.result.with_input_statistics(federation)
+            finished = replace(finished, result=described)
         analysis = analyze_run(
-            finished, reference=local if reference else None, differences=not no_differences,
+            finished, reference=made.local if reference else None, differences=not no_differences,
             monitor=bars,
         )  # fmt: skip
         path = None

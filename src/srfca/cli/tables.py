@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from srfca.experiments.experiment import Experiment
     from srfca.experiments.tune import Trial
     from srfca.methods import Method, Result
+    from srfca.report.placements import Placement
 
 _WIDE = 150
 """Columns of a terminal in which the table of methods also says what each method does."""
 _NUMBERS = {
     "clusters", "unclustered", "validation loss", "validation accuracy", "accuracy", "seconds",
+    "confidence", "margin",
 }  # fmt: skip
 """Columns that are aligned to the right."""
 
@@ -126,6 +128,21 @@ def trials_table(trials: Sequence[Trial]) -> Table:
         numbers = [_number(trial.accuracy, "{:.2%}")] if accuracy else []
         numbers += [_number(trial.loss, "{:.4g}"), f"{trial.seconds:.1f}"]
         table.add_row(str(trial.number), " ".join(trial.settings), *numbers)
+    return table
+
+
+def placements_table(placements: Sequence[Placement]) -> Table:
+    """Return a table of newcomers."""
+    table = _table("client", "cluster", "confidence", "next cluster", "margin", "note")
+    for placement in placements:
+        table.add_row(
+            placement.client,
+            "none" if placement.cluster is None else str(placement.cluster),
+            _number(placement.confidence, "{:.2f}"),
+            "-" if placement.next is None else str(placement.next),
+            _number(placement.margin, "{:.3g}"),
+            placement.note,
+        )
     return table
 
 

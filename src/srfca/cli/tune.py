@@ -52,7 +52,7 @@ def tune(
             print(tables.trial_line(trial), file=sys.stderr, flush=True)
 
     with interruptible():
-        experiment = options.load()
+        experiment = options.load(["sr-fca"])
         ranked = search.tune(
             experiment, trials=trials, seeds=seeds, device=options.device, folder=options.data_dir,
             out=out, monitor=StageBars(), on_finish=on_finish,

@@ -21,12 +21,14 @@ from srfca.data.datasets.synthetic import synthetic
 from srfca.data.drift import concept_transforms, drift_phases, drift_schedule
 from srfca.data.partition import federate
 from srfca.data.registry import DATASETS, DatasetFunction, register_dataset
+from srfca.data.schema import Schema
 
 __all__ = [
     "DATASETS",
     "ClientData",
     "DatasetFunction",
     "Samples",
+    "Schema",
     "concept_transforms",
     "drift_phases",
     "drift_schedule",

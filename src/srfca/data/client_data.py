@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.data.schema import Schema, TargetKind
 from srfca.data.sources import Source, as_arrays
 from srfca.errors import InputError, require
 from srfca.random import Key, bits, client_words, streams
@@ -69,8 +71,8 @@ class Samples:
 class ClientData:
     """Training and test samples of every client.
 
-    ``ClientData.from_arrays`` makes it from arrays, tensors, Datasets or DataLoaders, and checks
-    them.
+    ``ClientData.from_frame`` makes it from a table with a client column, ``ClientData.from_arrays``
+    from arrays, tensors, Datasets or DataLoaders. Both check what they are given.
 
     Args:
         client_ids: The clients' names, all different.
@@ -78,6 +80,7 @@ class ClientData:
         test: Test samples of the same clients, or None.
         truth: The true partition, where it is known.
         optima: The best model of each true cluster, ``[k*, P]``, where it is known.
+        schema: How the samples were made from a table, if they were.
 
     Examples:
         >>> x, y = torch.randn(8, 3), torch.randn(8)
@@ -90,6 +93,7 @@ class ClientData:
     test: Samples | None = None
     truth: Partition | None = None
     optima: Tensor | None = None
+    schema: Schema | None = None
 
     @classmethod
     def from_arrays(
@@ -141,6 +145,67 @@ class ClientData:
         rows = None if optima is None else torch.as_tensor(optima)
         return cls(client_ids, train_samples, test_samples, truth, rows)
 
+    @classmethod
+    def from_frame(
+        cls,
+        table: Any,
+        *,
+        client: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        test: str | float | None = None,
+        cluster: str | None = None,
+        target_kind: TargetKind | None = None,
+        standardize: bool | None = None,
+        missing: Literal["error", "drop"] = "error",
+        seed: int = 0,
+    ) -> ClientData:
+        """Return the rows of a table as client data, checked.
+
+        Numbers and truth values are inputs; strings and categories become an input for each
+        different one. Labels can be strings: ``schema.classes`` has them in order.
+
+        Args:
+            table: A data frame of pandas or polars, a pyarrow table, a Hugging Face ``Dataset``, or
+                a dict of arrays.
+            client: The column that names the client of each row: strings or whole numbers.
+            target: The column to predict.
+            features: The feature columns; None is all columns without another purpose. A column of
+                arrays, such as images or embeddings, must be the only feature.
+            test: A column that says which rows are for testing ("train" and "test", or 0 and 1), or
+                the fraction of each client's rows to draw for testing. None is no test data.
+            cluster: The column of the true cluster of each row's client, if it is known.
+            target_kind: ``"classes"`` or ``"values"``. It can be left out unless both make sense,
+                as for 0.0 and 1.0.
+            standardize: Whether numbers, and targets that are values, get mean 0 and standard
+                deviation 1 over all training rows; None does so for everything but arrays.
+            missing: ``"drop"`` leaves out rows with a missing value in a column that is used.
+            seed: Decides which rows are drawn for testing.
+
+        Returns:
+            The clients, in the order of their first rows. ``schema`` says how the columns became
+            tensors.
+
+        Raises:
+            InputError: If a column is not there, has missing values, or is neither numbers nor
+                strings; if it is unclear what the target is; if a client has no training samples.
+                The message names the column or the client, and says what to do.
+
+        Examples:
+            >>> table = {"shop": ["a", "b"] * 4, "age": range(8), "buys": ["no", "yes"] * 4}
+            >>> data = ClientData.from_frame(table, client="shop", target="buys", test=0.25)
+            >>> data
+            ClientData(2 clients, 3 training samples of shape (1,), 2 test samples)
+            >>> data.schema.classes
+            ('no', 'yes')
+        """
+        from srfca.data.frames import from_frame
+
+        return from_frame(
+            table, client=client, target=target, features=features, test=test, cluster=cluster,
+            target_kind=target_kind, standardize=standardize, missing=missing, seed=seed,
+        )  # fmt: skip
+
     def __len__(self) -> int:
         return len(self.client_ids)
 
@@ -161,7 +226,8 @@ class ClientData:
         require(0 <= client < len(self), f"clients are numbered 0 to {len(self) - 1}, not {client}")
         client_id = self.client_ids[client]
         test = None if self.test is None else {client_id: self.test.of(client)}
-        return ClientData.from_arrays({client_id: self.train.of(client)}, test)
+        selected = ClientData.from_arrays({client_id: self.train.of(client)}, test)
+        return replace(selected, schema=self.schema)
 
     def fingerprint(self) -> str:
         """Return a digest of the client ids, all samples and the true partition."""

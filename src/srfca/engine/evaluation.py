@@ -19,6 +19,7 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.moments import client_losses, group_moments
 from srfca.federation.replies import ClientScores
 from srfca.federation.requests import MIN_CLASS_SAMPLES
+from srfca.models.signature import mixed_outputs
 from srfca.random import batches
 
 MAX_OUTPUTS = 256
@@ -284,10 +285,7 @@ class Evaluation:
                 outputs = outputs.double()
                 weights = log_weights[owner[part]].T
                 weights = weights.view(len(states), -1, *[1] * (outputs.ndim - 2))
-                if self._network.loss is cross_entropy:
-                    mixed = (outputs.log_softmax(2) + weights).logsumexp(0)
-                else:
-                    mixed = (outputs * weights.exp()).sum(0)
+                mixed = mixed_outputs(outputs, weights, self._network.loss is cross_entropy)
                 sums.index_add_(1, owner[part], self._loss_and_correct(mixed, y).double())
         return _scores(sums, samples, clients)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional
 
 from srfca.errors import InputError, unknown
+from srfca.models.signature import LossKind, predicted_classes
 
 LossName = Literal["auto", "cross_entropy", "squared_error"]
 """A loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
@@ -30,34 +32,52 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return errors.flatten(1).mean(1) if errors.ndim > 1 else errors
 
 
+def constant_loss(loss: Loss, targets: Tensor, num_outputs: int) -> float | None:
+    """Return the mean loss of predicting a constant, None for a loss of the user's.
+
+    Args:
+        loss: The loss.
+        targets: ``[n, ...]``
+        num_outputs: Of the model: the number of classes for the cross entropy.
+
+    >>> from torch import tensor
+    >>> constant_loss(squared_error, tensor([1.0, 3.0]), 1)
+    1.0
+    >>> round(constant_loss(cross_entropy, tensor([0, 1]), 4), 3)
+    1.386
+    """
+    if loss is cross_entropy:
+        return log(num_outputs)
+    if loss is squared_error:
+        values = targets.double()
+        return float((values - values.mean(0)).square().mean())
+    return None
+
+
 def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:
     """Return the fraction of each sample's integer targets ``[n, ...]`` that is predicted: ``[n]``.
 
-    Outputs ``[n, classes, ...]`` predict the class of the largest one. A single output, or one for
-    each target, predicts 1 if it is positive, else 0. None if the targets are not integers, or the
-    outputs have another shape.
+    None if the targets are not integers, or the outputs have another shape.
 
     >>> from torch import tensor
     >>> correct(tensor([[-1.0], [2.0]]), tensor([0, 0]))
     tensor([1., 0.])
     """
-    if targets.is_floating_point():
-        return None
-    single = outputs.ndim == targets.ndim + 1 and outputs.shape[1] == 1
-    scores = outputs.squeeze(1) if single else outputs
-    if scores.shape == targets.shape:
-        predicted = (scores > 0).to(targets.dtype)
-    elif outputs.ndim == targets.ndim + 1:
-        predicted = outputs.argmax(1)
-    else:
-        return None
-    if predicted.shape != targets.shape:
+    predicted = None if targets.is_floating_point() else predicted_classes(outputs, targets.shape)
+    if predicted is None:
         return None
     same = (predicted == targets).to(outputs.dtype)
     return same.flatten(1).mean(1) if same.ndim > 1 else same
 
 
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
+
+
+def loss_kind(loss: Loss) -> LossKind:
+    """Return the name of a loss, ``custom`` if it is a user's."""
+    if loss is cross_entropy:
+        return "cross_entropy"
+    return "squared_error" if loss is squared_error else "custom"
 
 
 def loss_named(loss: LossName | Loss, targets: Tensor) -> Loss:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from srfca.data.client_data import ClientData, Samples, hold_out
+from srfca.data.schema import Schema
 from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
 from srfca.engine.autograd_training import train_by_autograd
 from srfca.engine.backends.autograd import Precision, matmul_precision, precision_named
@@ -20,7 +22,7 @@ from srfca.engine.evaluation import (
     count_by_class,
     subsampled,
 )
-from srfca.engine.loss import Loss, LossName, loss_named
+from srfca.engine.loss import Loss, LossName, constant_loss, loss_kind, loss_named
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
@@ -51,7 +53,9 @@ from srfca.federation.requests import (
     Subspaces,
     Train,
 )
+from srfca.models.architecture import Architecture
 from srfca.models.rows import frozen_digest, make_module, set_training
+from srfca.models.signature import Signature
 from srfca.random import Key, client_words, streams
 
 
@@ -79,6 +83,8 @@ class Simulation:
         seed: Decides which ones.
 
     Attributes:
+        architecture: What a row needs to become a module.
+        signature: What the module takes, and what its outputs mean.
         num_classes: The number of classes, None unless the clients classify: by cross entropy,
             with one label for each sample.
 
@@ -119,6 +125,7 @@ class Simulation:
         self.device = _device(device)
         self._model = model
         module = make_module(model, seed=0).to(self.device)
+        architecture = Architecture.of(model, module)  # before a backend replaces layers
         self._loss = loss_named(loss, data.train.y)
         train_part, held_out = hold_out(data, validation, seed)
         parts: dict[Split, Samples | None] = {
@@ -140,6 +147,8 @@ class Simulation:
             if part is not None
         }
         train = self._samples["train"]
+        self.signature = Signature.of(train.x, train.y, loss_kind(self._loss))
+        self.architecture = replace(architecture, signature=self.signature)
         self._augment = augmentation_named(augment, train.x)
         self._validation, self._seed = validation, seed
         self.traits = probe(module, self._loss, train.x, train.y)
@@ -198,6 +207,16 @@ class Simulation:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self._layout.layers
+
+    @property
+    def constant_loss(self) -> float | None:
+        """The loss of predicting a constant: all classes alike, or the mean. None if unknown."""
+        return constant_loss(self._loss, self._samples["train"].y, self.traits.num_outputs)
+
+    @property
+    def schema(self) -> Schema | None:
+        """How the samples were made from a table, if they were."""
+        return self.data.schema
 
     @property
     def optimizer_states(self) -> OptimizerStates:

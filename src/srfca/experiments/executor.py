@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from srfca.analysis import Analysis
 from srfca.engine import Simulation
-from srfca.errors import InputError, describe
+from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.answer import analyze_run, save_answer
 from srfca.experiments.experiment import Experiment, method_class
@@ -53,6 +54,7 @@ class RunOutcome:
         metrics: Its metrics, if it succeeded.
         error: The error message, if it failed.
         reused: Whether it was read from disk.
+        warnings: What is doubtful about it.
         analysis: The answer of a run that finds clusters, if it was analyzed.
     """
 
@@ -60,6 +62,7 @@ class RunOutcome:
     metrics: Metrics | None = None
     error: str | None = None
     reused: bool = False
+    warnings: tuple[str, ...] = ()
     analysis: Analysis | None = None
 
 
@@ -112,7 +115,8 @@ class RunExecutor:
             experiment = self.experiment.set(spec.settings)
             monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))
             federation = self._federation(spec.seed, monitor)
-            run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
+            with collected_warnings() as messages:
+                run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
             analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
             if (out := self.folder_of(spec)) is not None:
                 if analysis is not None:
@@ -122,7 +126,7 @@ class RunExecutor:
             return RunOutcome(spec, error=str(error))
         except Exception as error:  # for example of a user's model or loss
             return RunOutcome(spec, error=describe(error))
-        return RunOutcome(spec, run.metrics, analysis=analysis)
+        return RunOutcome(spec, run.metrics, warnings=tuple(messages), analysis=analysis)
 
     def read_saved(self, spec: RunSpec) -> RunOutcome | None:
         """Return a run that is saved already, None if it is not, or is damaged."""
@@ -167,6 +171,24 @@ class RunExecutor:
         method = spec.method.replace(":", ".")  # not allowed in file names everywhere
         k = "" if spec.k is None else f"-k{spec.k}"
         return self.out / f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect warnings of doubtful runs, which another process may have to show."""
+    messages: list[str] = []
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, SrfcaWarning):
+                messages.append(str(message))
+            else:
+                show(message, category, *place)
+
+        warnings.simplefilter("always", SrfcaWarning)
+        warnings.showwarning = collect  # type: ignore[assignment]
+        yield messages
 
 
 class TitledMonitor(Monitors):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter, signature
 from types import MappingProxyType
@@ -14,9 +13,11 @@ from srfca.data import DATASETS
 from srfca.engine import Simulation
 from srfca.errors import InputError, require, unknown
 from srfca.experiments.parsing import parse
+from srfca.experiments.synonyms import SYNONYMS, hint
 from srfca.experiments.user_model import import_model
 from srfca.federation import LocalTraining
 from srfca.methods import METHODS, Method
+from srfca.methods.registry import method_key
 from srfca.models import MODELS
 
 SHARED_SECTIONS = ("data", "model", "federation", "local_training")
@@ -97,6 +98,47 @@ class Experiment:
         imported = [key.rpartition(".")[0] for key in sections if ":" in key]
         return self.with_methods(imported)._apply(assignments)
 
+    def require_used(self, assignments: Iterable[str], methods: Sequence[str]) -> None:
+        """Raise an error if nothing in a run of these methods has one of these settings.
+
+        Args:
+            assignments: ``key=value``, as ``set`` takes them.
+            methods: Keys of the methods that run.
+
+        Raises:
+            InputError: If a setting is unknown, or only methods that do not run have it.
+        """
+        used = {part: self.parameters(part) for part in (*SHARED_SECTIONS, *methods)}
+        for assignment in assignments:
+            key = assignment.partition("=")[0].strip()
+            section, _, name = key.rpartition(".")
+            section = method_key(section)
+            if section:
+                is_method = section in METHODS or ":" in section  # others are refused by set
+                require(
+                    section in used or not is_method,
+                    f"the setting {key!r} would have no effect, because {section} does not run "
+                    f"(but {', '.join(methods)}): leave it out",
+                )
+            elif not any(name in part for part in used.values()):
+                raise self._unused_setting(name, used, methods)
+
+    def _unused_setting(
+        self, name: str, used: Mapping[str, Mapping[str, Any]], methods: Sequence[str]
+    ) -> InputError:
+        """Return an error for a setting that no method which runs has."""
+        meant = SYNONYMS.get(name, name)
+        having = [key for key in METHODS.items() if meant in self.parameters(key)]
+        if not having or any(meant in part for part in used.values()):
+            return unknown_setting("", name, used)
+        names = [method_class(key).name for key in methods]
+        subject = f"{names[0]} has" if len(names) == 1 else f"{', '.join(names)} have"
+        listed = ", ".join(having[:6]) + ", ..." * (len(having) > 6)
+        return InputError(
+            f"{subject} no setting {name!r}, so it would have no effect; methods with a setting "
+            f"{meant!r} are {listed}"
+        )
+
     def _apply(self, assignments: Iterable[str], only: Sequence[str] | None = None) -> Experiment:
         """Apply assignments to all sections, or to these only, which may then lack the key."""
         sections = {name: dict(section) for name, section in self.sections.items()}
@@ -104,6 +146,7 @@ class Experiment:
             key, equals, text = assignment.partition("=")
             require(bool(equals), f"--set takes key=value, not {assignment!r}")
             section, _, name = key.strip().rpartition(".")
+            section = method_key(section)
             types = {part: self.parameters(part) for part in sections}
             if section and section not in types:
                 raise unknown("section", section, types)
@@ -220,12 +263,8 @@ def _method_parameters(key: str) -> Mapping[str, Any]:
 
 
 def unknown_setting(section: str, name: str, types: Mapping[str, Mapping[str, Any]]) -> InputError:
-    """Return an error for a setting that does not exist, with the nearest one that does."""
+    """Return an error for a setting that does not exist, with the one that may be meant."""
     prefix = f"{section}." if section else ""
     parts = [types[section]] if section else types.values()
-    choices = sorted({key for part in parts for key in part})
-    closest = get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f"did you mean {prefix + closest[0]!r}?" if closest else ""
-    return InputError(
-        f"unknown setting {prefix + name!r}: {hint or 'choose from ' + ', '.join(choices)}"
-    )
+    choices = {key for part in parts for key in part}
+    return InputError(f"unknown setting {prefix + name!r}: {hint(name, choices, prefix)}")

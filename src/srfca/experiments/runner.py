@@ -15,8 +15,10 @@ from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics, run_metrics
 from srfca.federation import ClientScores, LocalTraining, Split
 from srfca.methods import Method, Monitor, Result
+from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.run import diverged
 from srfca.methods.fedavg import FedAvg
+from srfca.models import WarmStart
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def make_federation(
     local = LocalTraining(**experiment.arguments("local_training"))
     pretraining = FedAvg(local=replace(local, steps=steps, lr=local.lr if lr is None else lr))
     start = pretraining.fit(federation, seed=seed, monitor=monitor).models[0]
-    return Simulation(data, federation.module(start), **arguments)
+    return Simulation(data, WarmStart(model, start), **arguments)
 
 
 def make_method(experiment: Experiment, key: str, truth: Partition | None = None) -> Any:
@@ -145,6 +147,8 @@ def run_method(
     result = method.fit(federation, seed=seed, monitor=monitor, journal=journal)
     seconds = None if resumed else perf_counter() - start
     scores = result.scores(federation, split)
+    if result.history[-1].loss is None:  # otherwise fit has checked it
+        warn_of_failure(method.name, float(scores.loss.mean()), federation)
     fine_tuned = None
     if result.fine_tuned_models is not None:
         fine_tuned = result.scores(federation, split, fine_tuned=True)

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
+from srfca.errors import require
 from srfca.experiments.experiment import SHARED_SECTIONS, Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.experiments.runner import ScoredRun
 from srfca.experiments.source_code import code_digest, files_digest
 from srfca.experiments.user_model import model_files
 from srfca.files import replace_file
-from srfca.methods._common.result_files import is_intact
+from srfca.methods._common.result_files import RESULT_FILE, is_intact
 
 RUN_FILE = "run.json"
+_MAX_LISTED = 10
+"""Runs that an error lists."""
 _EXTRA = (
     "settings", "srfca", "versions", "client_samples", "true_labels", "run_digest",
     "figures_digest",
@@ -78,6 +81,38 @@ def read(folder: Path, digest: str) -> Metrics | None:
     if not intact or (saved_digest, metrics_digest) != (digest, _digest(metrics)):
         return None
     return metrics
+
+
+def find(path: Path) -> Path:
+    """Return the folder of a run.
+
+    Args:
+        path: The ``--out`` of ``srfca run``; or a run in that of ``srfca compare``, by the
+            beginning of its name, such as ``runs/sr-fca`` for ``runs/sr-fca-seed0-1a2b3c``.
+
+    Raises:
+        InputError: If there is no such run, or more than one.
+    """
+    if (path / RESULT_FILE).is_file():
+        return path
+    if path.is_dir():
+        runs = _runs_in(path, "")
+        require(bool(runs), f"{path} holds no run: it has no {RESULT_FILE}")
+    else:
+        runs = _runs_in(path.parent, path.name)
+        require(bool(runs), f"there is no run {path}")
+    names = ", ".join(str(run) for run in runs[:_MAX_LISTED])
+    more = f" and {len(runs) - _MAX_LISTED} more" if len(runs) > _MAX_LISTED else ""
+    require(len(runs) == 1, f"{path} could be any of {len(runs)} runs: name one of {names}{more}")
+    return runs[0]
+
+
+def _runs_in(folder: Path, prefix: str) -> list[Path]:
+    """Return the runs in a folder whose names begin with a prefix."""
+    if not folder.is_dir():
+        return []
+    named = (path for path in sorted(folder.iterdir()) if path.name.startswith(prefix))
+    return [path for path in named if (path / RESULT_FILE).is_file()]
 
 
 def extras(content: dict[str, Any]) -> tuple[Metrics, dict[str, Any]]:

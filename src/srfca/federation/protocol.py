@@ -9,6 +9,7 @@ from torch import Tensor
 
 from srfca.federation.replies import Replies, T
 from srfca.federation.requests import Request, Split
+from srfca.models.architecture import Architecture
 
 
 class Federation(Protocol):
@@ -32,6 +33,11 @@ class Federation(Protocol):
     @property
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row, from the inputs to the outputs."""
+        ...
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module; None if that is not known here."""
         ...
 
     @property

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from srfca.errors import InputError
 from srfca.files import replace_file
+from srfca.models.signature import Signature
 
 CLIENTS_FILE = "clients.json"
 
@@ -27,6 +29,7 @@ class ClientInfo:
         num_label_groups: Groups that its samples are divided into by their label.
         node_id: Flower's id of its node, which changes when the node restarts; 0 if it has none.
         num_classes: The number of classes if it has one label for each sample, else 0.
+        signature: What its model takes, and what the outputs mean; None if it did not say.
         num_columns: Numbers of a sample that ``DataMoments`` sums up.
     """
 
@@ -39,6 +42,7 @@ class ClientInfo:
     num_label_groups: int = 1
     node_id: int = 0
     num_classes: int = 0
+    signature: Signature | None = None
     num_columns: int = 0
 
 
@@ -56,8 +60,14 @@ def read_clients(folder: Path) -> list[ClientInfo]:
     """
     path = folder / CLIENTS_FILE
     try:
-        return [ClientInfo(**client) for client in json.loads(path.read_bytes())]
+        return [_client(content) for content in json.loads(path.read_bytes())]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path} is damaged: {error}") from error
+
+
+def _client(content: dict[str, Any]) -> ClientInfo:
+    signature = content.get("signature")
+    parsed = None if signature is None else Signature.from_json(signature)
+    return ClientInfo(**content | {"signature": parsed})

@@ -122,6 +122,7 @@ def hello(simulation: Simulation, task: TaskInput) -> TaskOutput:
             "classes": not simulation.data.train.y.is_floating_point(),
             "num_classes": simulation.num_classes or 0,
             "receives": task.receive is not None,
+            "signature": json.dumps(simulation.signature.to_json()),
         }
     )
 

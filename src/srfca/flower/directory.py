@@ -5,6 +5,7 @@ A client is identified by its own id: Flower's node ids change when a node resta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from logging import INFO, WARNING, getLogger
 from time import monotonic
@@ -15,6 +16,7 @@ from torch import Tensor
 from srfca.flower.client_info import ClientInfo
 from srfca.flower.records import InvalidMessageError
 from srfca.flower.transport import MAX_REASON, ClientRequest, Transport, reply_values
+from srfca.models.signature import Signature
 
 RETRY_AFTER = (1.0, 10.0, 60.0)
 """Seconds until a node is asked to introduce itself again: after one failure, two, and more."""
@@ -136,6 +138,7 @@ class ClientDirectory:
             node_id=node_id,
             num_classes=_count(values, "num_classes"),
             num_columns=_count(values, "columns"),
+            signature=_signature(values),
         )
 
     def _check_model(self, values: Mapping[str, object]) -> None:
@@ -178,6 +181,18 @@ def _positive(values: Mapping[str, object], name: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise InvalidMessageError(f"its samples have {value!r} {name}")
     return value
+
+
+def _signature(values: Mapping[str, object]) -> Signature:
+    """Return what a client says of its model's inputs and outputs.
+
+    Raises:
+        InvalidMessageError: If it is missing or damaged.
+    """
+    try:
+        return Signature.from_json(json.loads(str(values.get("signature"))))
+    except ValueError as error:
+        raise InvalidMessageError(f"it does not describe its samples: {error}") from error
 
 
 def _count(values: Mapping[str, object], name: str) -> int:

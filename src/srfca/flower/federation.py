@@ -49,6 +49,7 @@ from srfca.flower.messages import (
 )
 from srfca.flower.moments import MomentsEvaluator, MomentsRequest, common
 from srfca.flower.replies import ClientReplies, gather
+from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, frozen_digest, make_module
 
 
@@ -97,6 +98,7 @@ class FlowerFederation:
         require(timeout > 0, f"timeout must be positive, not {timeout}")
         self._model = model
         module = make_module(model, seed=0)
+        self._architecture = Architecture.of(model, module)
         self._layout, self._frozen_digest = Layout.of(module), frozen_digest(module)
         row = self.initial_model(0)
         self._channel = Channel(grid, row, self._frozen_digest, timeout, minimum)
@@ -153,6 +155,11 @@ class FlowerFederation:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self._layout.layers
+
+    @property
+    def architecture(self) -> Architecture:
+        """What a row needs to become a module: the server's model, and what clients say of it."""
+        return replace(self._architecture, signature=self.infos[0].signature)
 
     @property
     def traffic(self) -> Traffic:

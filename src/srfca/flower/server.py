@@ -54,7 +54,7 @@ def server_app(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        configured, settings = configure(method or SRFCA(), context.run_config)
+        configured, settings = configure(method or SRFCA(), context.run_config, context.run_id)
         run(configured, settings, grid, model, on_result)
 
     return app
@@ -130,6 +130,7 @@ def _fit(method: Method, seed: int, federation: FlowerFederation, folder: Path |
         result = place_newcomers(federation, result, newcomers)
     if folder is not None:
         write_result(folder, federation, result)
+        _log(INFO, "result and models are in %s", folder.resolve())
     return result
 
 

@@ -24,8 +24,8 @@ class Settings:
         min_clients: With fewer of them connected, the run pauses; None is half of them.
         timeout: Seconds that a client has for a reply.
         seed: Decides every random draw.
-        out: A folder for the journal and the result, so that a killed run can resume; None for
-            neither.
+        out: A folder for the result with its models, and for the journal, so that a killed run can
+            resume; None for neither. Flower's id of the run stands for ``{run}`` in it.
         serve: Keep running after the method: place new clients, and refresh the clusters.
         poll: Seconds between two checks for new clients.
         refresh: Seconds between two refreshes; 0 for none.
@@ -55,7 +55,9 @@ class Settings:
         )
 
 
-def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settings]:
+def configure(
+    method: Method, config: Mapping[str, Any], run_id: int = 0
+) -> tuple[Method, Settings]:
     """Return the method and the settings that a run config describes.
 
     Args:
@@ -64,6 +66,7 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
             key that begins with ``srfca.`` is a setting, or a parameter of the method or of its
             local training, with dashes for underscores. Parameters that only other methods have
             are ignored.
+        run_id: Flower's id of the run, for ``{run}`` in ``srfca.out``.
 
     Raises:
         InputError: If a key is unknown, or a value is not allowed.
@@ -95,6 +98,8 @@ def configure(method: Method, config: Mapping[str, Any]) -> tuple[Method, Settin
         elif key not in _parameters_of_all_methods():
             choices = _parameters_of_all_methods().union(*names.values())
             raise unknown("setting", _config_key(key), sorted(map(_config_key, choices)))
+    if values[Settings].get("out") is not None:
+        values[Settings]["out"] = values[Settings]["out"].replace("{run}", str(run_id))
     local = replace(method.local, **values[LocalTraining])
     return replace(method, local=local, **values[type(method)]), Settings(**values[Settings])
 

@@ -31,7 +31,7 @@ class Ditto(Method):
             starts from the w that its client receives first; a client that is never drawn has the
             last w.
         fine_tune_lr: Learning rate of the individual models, and of fine-tuning; None is that of
-            ``local``.
+            ``local``, and a quarter of it for fine-tuning.
     """
 
     key: ClassVar[str] = "ditto"
@@ -65,7 +65,8 @@ class Ditto(Method):
         everyone, w0 = one_cluster(run), run.initial_model()
         w, v = w0.unsqueeze(0), w0.repeat(run.num_clients, 1)
         trained = torch.zeros(run.num_clients, 1, dtype=torch.bool, device=w0.device)
-        local = replace(self.fine_tuning, mu=self.mu)
+        lr = self.local.lr if self.fine_tune_lr is None else self.fine_tune_lr
+        local = replace(self.local, lr=lr, mu=self.mu)
         steps = 2 * sum(num_participants(everyone, self.participation)) * self.local.steps
         with run.stage("DITTO", steps):
             for number in range(self.local.rounds):

@@ -34,6 +34,22 @@ def register(method: type[M]) -> type[M]:
     return method
 
 
+def method_key(name: str) -> str:
+    """Return the key of a method by its key, its displayed name or its class, in any case.
+
+    A name that no method has is returned unchanged.
+
+    >>> method_key("SR-FCA"), method_key("FedAvg"), method_key("nothing")
+    ('sr-fca', 'global', 'nothing')
+    """
+    if name in METHODS:
+        return name
+    for key, method in METHODS.items().items():
+        if name.lower() in (key.lower(), method.name.lower(), method.__name__.lower()):
+            return key
+    return name
+
+
 def all_methods() -> list[type[Method]]:
     """Return all registered methods, ordered by family and name."""
     methods = METHODS.items().values()

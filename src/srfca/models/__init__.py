@@ -4,34 +4,35 @@
 determines the initial model w0. An ``nn.Module`` instance is also accepted: a warm start.
 """
 
+from srfca.models.architecture import Architecture
+from srfca.models.catalog import MODELS
 from srfca.models.cnn import CNN
 from srfca.models.dense import MLP, Linear, linear, mlp
+from srfca.models.factory import Factory
 from srfca.models.lenet5 import LeNet5
 from srfca.models.lstm import LSTM
+from srfca.models.mixture_module import MixtureModule
 from srfca.models.norm_relu import NormReLU
 from srfca.models.resnet9 import ResNet9
 from srfca.models.rows import Layout, frozen_digest, frozen_names, set_training
-
-MODELS = {
-    "linear": Linear,
-    "mlp": MLP,
-    "cnn": CNN,
-    "lenet5": LeNet5,
-    "resnet9": ResNet9,
-    "lstm": LSTM,
-}
-"""Models by the names that experiments use."""
+from srfca.models.signature import Signature
+from srfca.models.warm_start import WarmStart
 
 __all__ = [
     "CNN",
     "LSTM",
     "MLP",
     "MODELS",
+    "Architecture",
+    "Factory",
     "Layout",
     "LeNet5",
     "Linear",
+    "MixtureModule",
     "NormReLU",
     "ResNet9",
+    "Signature",
+    "WarmStart",
     "frozen_digest",
     "frozen_names",
     "linear",

@@ -68,9 +68,26 @@ def check_description(case: Case) -> None:
     layers = {name: (layer.start, layer.stop) for name, layer in federation.layers.items()}
     expected = {name: (layer.start, layer.stop) for name, layer in reference.layers.items()}
     require_check(layers == expected, f"layers must lie at {expected} in a row, not at {layers}")
+    _check_architecture(case)
     require_check(
         federation.fingerprint() == federation.fingerprint(),
         "fingerprint must return the same string every time",
+    )
+
+
+def _check_architecture(case: Case) -> None:
+    """If the federation knows its model, the model is that of the reference."""
+    architecture, expected = case.federation.architecture, case.reference.architecture
+    if architecture is None:
+        return
+    shapes, expected_shapes = architecture.layout.shapes, expected.layout.shapes
+    require_check(
+        list(shapes.items()) == list(expected_shapes.items()),
+        f"architecture must have the tensors {dict(expected_shapes)}, not {dict(shapes)}",
+    )
+    require_check(
+        architecture.signature in (None, expected.signature),
+        f"architecture must have the signature {expected.signature}, not {architecture.signature}",
     )
 
 

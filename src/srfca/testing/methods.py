@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, astuple, fields
+from itertools import product
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from torch import nn
 
 from srfca.clustering.partition import Partition
 from srfca.data.client_data import ClientData
+from srfca.engine.loss import loss_named
 from srfca.errors import InputError, describe, unknown
 from srfca.federation.middleware import DropReplies
 from srfca.federation.middleware.counting import Budget
@@ -283,6 +285,37 @@ def check_saving(case: MethodCase) -> None:
         )
 
 
+def check_models(case: MethodCase) -> None:
+    """The modules of a result, also of one that was loaded, predict what its scores say."""
+    federation, test = case.federation(), case.data.test
+    if test is None:
+        return
+    loss_function = loss_named("auto", test.y)
+    for steps in (0, 5):
+        result = case.with_parameters(fine_tune_steps=steps).fit(federation, _SEED)
+        scores = result.scores(federation, fine_tuned=steps > 0)
+        with TemporaryDirectory() as folder:
+            loaded = Result.load(result.save(folder), model=case.model)
+        for outcome, client in product((result, loaded), range(case.num_clients)):
+            x, y = test.of(client)
+            with torch.no_grad():
+                outputs = outcome.module(client)(x.to(result.models.dtype))
+            loss, expected = float(loss_function(outputs, y).mean()), float(scores.loss[client])
+            require_check(
+                abs(loss - expected) <= 1e-4 * (1 + abs(expected)),
+                f"the module of client {client} must have the loss of its scores, {expected:.6g}, "
+                f"not {loss:.6g}",
+            )
+            if scores.accuracy is not None:
+                accuracy = float((outcome.predict(x, client) == y).double().mean())
+                expected = float(scores.accuracy[client])
+                require_check(
+                    abs(accuracy - expected) < 1e-6,
+                    f"predictions for client {client} must have the accuracy of its scores, "
+                    f"{expected:.1%}, not {accuracy:.1%}",
+                )
+
+
 METHOD_CHECKS: Mapping[str, Callable[[MethodCase], None]] = {
     "declaration": check_declaration,
     "parameters": check_parameters,
@@ -297,6 +330,7 @@ METHOD_CHECKS: Mapping[str, Callable[[MethodCase], None]] = {
     "fine-tuning": check_fine_tuning,
     "curves": check_curves,
     "saving": check_saving,
+    "models": check_models,
 }
 """What ``check_method`` checks, by name."""
 

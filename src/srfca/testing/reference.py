@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from srfca import progress
 from srfca.data.client_data import ClientData, Samples, hold_out
 from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
-from srfca.engine.loss import Loss, LossName, correct, cross_entropy, loss_named
+from srfca.engine.loss import Loss, LossName, correct, cross_entropy, loss_kind, loss_named
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
@@ -41,7 +41,9 @@ from srfca.federation.requests import (
     Subspaces,
     Train,
 )
+from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, make_module, set_training
+from srfca.models.signature import Signature
 from srfca.random import Key, batches, client_words, integers, streams
 from srfca.testing.reference_training import train_entry
 
@@ -85,12 +87,16 @@ class ReferenceFederation:
             "validation": held_out if validation > 0 else None,
             "test": data.test,
         }
-        self.layout = Layout.of(make_module(model, seed=0))
+        module = make_module(model, seed=0)
+        self.layout = Layout.of(module)
         self.samples = {
             split: part.to(torch.device("cpu"), self.layout.dtype)
             for split, part in parts.items()
             if part is not None
         }
+        train = self.samples["train"]
+        signature = Signature.of(train.x, train.y, loss_kind(self.loss))
+        self.architecture = Architecture.of(model, module, signature)
         self.optimizers: dict[tuple[int, str], dict[tuple[int, int], Any]] = {}
         """Optimizer states by training, and by client and model of its mixture."""
         self.personal: dict[tuple[int, str], dict[int, Tensor]] = {}

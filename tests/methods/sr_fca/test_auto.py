@@ -116,6 +116,19 @@ def test_outliers_are_far_and_do_better_with_their_own_model() -> None:
     assert outliers(distances, labels, very_far, better_own, trained_by)[5], "better is enough"
 
 
+def test_two_outliers_are_no_cluster_of_their_own() -> None:
+    """Far from everyone and from each other, compared with the clients of the other clusters."""
+    distances = np.array([[0.8 + 0.02 * i, 9.0] for i in range(8)] + [[12.0, 2.2], [11.0, 2.2]])
+    partition = Partition([0] * 8 + [1, 1])
+    cluster = scores([1.0] * 8 + [3.0, 3.0])
+    own = scores([1.5] * 8 + [0.8, 0.8])
+    found = outliers(distances, partition.labels, cluster, own, partition)
+    assert found.tolist() == [False] * 8 + [True, True]
+    near = np.where(distances == 2.2, 1.0, distances)
+    assert not outliers(near, partition.labels, cluster, own, partition).any()
+    assert not outliers(distances, partition.labels, own, cluster, partition).any()
+
+
 def test_accuracy_decides_over_the_loss_where_it_is_clear_or_not_higher() -> None:
     alone = scores([2.0, 2.0, 1.0, 1.0], [0.9, 0.5, 0.5, 0.4])
     other = scores([1.0, 1.0, 9.0, 9.0], [0.1, 0.4, 0.5, 0.5])

@@ -90,6 +90,9 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     calibrated = scored([0.5, 0.6, 0.7, 0.5], [0.5, 0.6, 0.4, 0.6])
     assert compare_losses(calibrated, before).t > 2
     assert not helps(calibrated, before), "accuracy must not fall"
+    noisy = scored([0.6, 0.6, 0.6, 0.7], [0.5, 0.6, 0.4, 0.6])
+    assert 0 < compare(noisy, before).t < 1
+    assert not helps(noisy, before), "losses count at most as much as accuracy"
     lucky = scored([0.5, 0.6, 0.7, 0.7], [1.0, 1.3, 0.8, 1.2])
     assert not helps(lucky, before)
     assert helps(losses(0.5, 0.4, 0.6), losses(1.0, 1.0, 1.1))

@@ -101,5 +101,5 @@ def test_as_in_paper_needs_nothing_beyond_the_paper() -> None:
     names = [stage.name for stage in result.history]
     assert names == ["ONE_SHOT", "TRIMMED_MEAN_GD 1", "RECLUSTER 1", "MERGE 1"]
     assert result.history[0].notes["threshold"] == 2.5
-    fixed = SRFCA(threshold=2.5, refine_steps=1, **options).fit(federation)
-    assert torch.equal(result.models, fixed.models)
+    fixed = SRFCA(threshold=2.5, refine_steps=1, trim=0.1, trim_at_least=0, **options)
+    assert torch.equal(result.models, fixed.fit(federation).models)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Replies, T
 from srfca.federation.requests import Request, Split
+from srfca.models.architecture import Architecture
 
 
 class Middleware:
@@ -43,6 +45,16 @@ class Middleware:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module."""
+        return self.federation.architecture
+
+    @property
+    def schema(self) -> Any:
+        """How samples were made from a table; None if the federation does not know."""
+        return getattr(self.federation, "schema", None)
 
     @property
     def answers_rounds(self) -> bool:

@@ -61,7 +61,7 @@ def assign_by_losses(
 def assign_by_inputs(
     newcomers: Federation, clients: Clients, models: Tensor, statistics: InputStatistics | None
 ) -> Assignment:
-    """Assign clients to the cluster whose clients' inputs look alike to its model.
+    """Assign clients to the cluster whose clients have similar inputs, to its model.
 
     Args:
         newcomers: A federation, whose targets are not read.

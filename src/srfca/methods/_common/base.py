@@ -21,6 +21,8 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
+from srfca.methods._common.arguments import check_number_of_clusters, require_federation
+from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
 from srfca.methods._common.monitor import Monitor, RunStart
@@ -31,6 +33,10 @@ from srfca.parameters import check_parameters, constrained
 
 Family = Literal["SR-FCA", "baseline", "clustering", "personalization"]
 FAMILIES: tuple[Family, ...] = ("SR-FCA", "baseline", "clustering", "personalization")
+
+
+FINE_TUNE_RATE = 0.25
+"""Learning rate of fine-tuning, as a fraction of that of the training before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +118,8 @@ class Method(ABC):
     Args:
         fine_tune_steps: If not 0, each client fine-tunes its model at the end by at most this many
             steps; its held-out data decide how many, or none.
-        fine_tune_lr: Learning rate of fine-tuning; None is that of ``local``.
+        fine_tune_lr: Learning rate of fine-tuning; None is a quarter of that of ``local``: small
+            steps keep more of what the clients have learned together (docs/decisions.md).
         curves: If not 0, the clients' models are scored on held-out data after every this many
             rounds, for learning curves (``Stage.curve``). No model changes, but the clients
             evaluate more, and the budget counts that.
@@ -152,9 +159,8 @@ class Method(ABC):
     @property
     def fine_tuning(self) -> LocalTraining:
         """How clients fine-tune."""
-        if self.fine_tune_lr is None:
-            return self.local
-        return replace(self.local, lr=self.fine_tune_lr)
+        lr = self.local.lr * FINE_TUNE_RATE if self.fine_tune_lr is None else self.fine_tune_lr
+        return replace(self.local, lr=lr)
 
     @abstractmethod
     def solve(self, run: Run) -> Answer:
@@ -182,6 +188,8 @@ class Method(ABC):
         Raises:
             InputError: If the parameters do not fit the federation, or training diverges.
         """
+        require_federation(federation, type(self).__name__)
+        check_number_of_clusters(getattr(self, "k", None), len(federation.client_ids))
         require(
             not self.fine_tune_steps or "validation" in federation.splits,
             "fine_tune_steps needs held-out data, but this federation has no validation split",
@@ -211,6 +219,8 @@ class Method(ABC):
                 run, answer.labels, answer.client_models, clients, self.fine_tuning,
                 self.fine_tune_steps, answer.mixture,
             )  # fmt: skip
+        if run.history:
+            warn_of_failure(self.name, run.history[-1].loss, federation)
         run.monitor.run_end()
         return Result(
             method=self.name,
@@ -227,6 +237,8 @@ class Method(ABC):
             history=tuple(run.history),
             clustered=self.clustered,
             loss_limits=limits,
+            architecture=federation.architecture,
+            schema=getattr(federation, "schema", None),
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
+from srfca.data.schema import Schema
 from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
@@ -24,7 +25,10 @@ from srfca.methods._common.assignment import Assignment, assign_by_inputs, assig
 from srfca.methods._common.input_statistics import InputStatistics, input_statistics
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.result_files import read_result, write_result
+from srfca.methods._common.result_models import ResultModels
 from srfca.methods._common.stage import Stage
+from srfca.models.architecture import Architecture
+from srfca.models.factory import Model
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -36,7 +40,7 @@ def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(ResultModels):
     """A model for every client: that of its cluster, an individual one, or a mixture.
 
     Args:
@@ -58,6 +62,8 @@ class Result:
             reject newcomers that belong to none.
         input_statistics: What their inputs look like, to place newcomers without labels
             (``with_input_statistics``).
+        architecture: What a model needs to become a module, for ``module`` and ``predict``.
+        schema: How the clients' tables became tensors, if the federation knows.
     """
 
     method: str
@@ -75,6 +81,8 @@ class Result:
     clustered: bool = True
     loss_limits: LossLimits | None = None
     input_statistics: InputStatistics | None = None
+    architecture: Architecture | None = None
+    schema: Schema | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -265,10 +273,30 @@ class Result:
         return write_result(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Result:
-        """Read what ``save`` wrote.
+    def load(cls, folder: str | Path, model: Model | None = None) -> Result:
+        """Read what ``save`` wrote. Nothing is unpickled.
+
+        ``module`` makes one of our networks by its name, and imports a class or function of
+        yours. Pass ``model`` where that is not possible, or where the import is not to be
+        trusted.
+
+        Args:
+            folder: The folder.
+            model: What makes the module, as for ``Simulation``.
 
         Raises:
-            InputError: If the folder holds no result, or a damaged one.
+            InputError: If the folder holds no result, or a damaged one; or if the tensors of the
+                model have other names or shapes than the result's.
         """
-        return cls(**read_result(Path(folder)))
+        result = cls(**read_result(Path(folder)))
+        if model is None:
+            return result
+        if result.architecture is not None:
+            return replace(result, architecture=result.architecture.with_model(model))
+        architecture, length = Architecture.of(model), result.models.shape[1]
+        require(
+            architecture.layout.length == length,
+            f"the result has models of {length} trained values, but model makes a module of "
+            f"{architecture.layout.length}",
+        )
+        return replace(result, architecture=architecture)

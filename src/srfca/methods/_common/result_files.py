@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from srfca._version import __version__
+from srfca.data.schema import Schema
 from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.requests import Personal
@@ -21,6 +22,7 @@ from srfca.files import replace_file, writable_folder
 from srfca.methods._common.input_statistics import InputStatistics
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.stage_files import pack_stage, pack_tensors, unpack_history
+from srfca.models.architecture import Architecture
 
 if TYPE_CHECKING:
     from srfca.methods._common.result import Result
@@ -30,6 +32,8 @@ RESULT_FILE, TENSORS_FILE = "result.json", "tensors.safetensors"
 
 _OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
 """Tensors that a result may lack."""
+_FROZEN = "frozen"
+"""Prefix of the tensors of the architecture."""
 _STATISTICS: dict[str, type[LossLimits] | type[InputStatistics]] = {
     "loss_limits": LossLimits,
     "input_statistics": InputStatistics,
@@ -51,7 +55,7 @@ def write_result(result: Result, folder: Path) -> Path:
         InputError: If the folder cannot be written to.
     """
     folder = writable_folder(folder)
-    packed = save(_tensors(result))
+    packed, architecture = save(_tensors(result)), result.architecture
     content = {
         "format": FORMAT,
         "tensors_sha256": sha256(packed).hexdigest(),
@@ -63,6 +67,8 @@ def write_result(result: Result, folder: Path) -> Path:
         "client_ids": list(result.client_ids),
         "labels": result.labels.tolist(),
         "personal": None if result.personal is None else asdict(result.personal),
+        "schema": None if result.schema is None else result.schema.to_json(),
+        "architecture": None if architecture is None else architecture.to_json(),
         "history": [pack_stage(stage) for stage in result.history],
     }
     replace_file(folder / TENSORS_FILE, packed)
@@ -95,7 +101,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     )
     try:
         return _fields(content, load(packed))
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, InputError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from error
 
 
@@ -119,6 +125,9 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         if (statistics := getattr(result, name)) is not None:
             parts = statistics.tensors()
             tensors |= {f"{name}/{part}": parts[part].contiguous() for part in parts}
+    if result.architecture is not None:
+        for name, tensor in result.architecture.frozen.items():
+            tensors[f"{_FROZEN}/{name}"] = tensor.detach().cpu().contiguous().clone()
     return tensors | pack_tensors(result.history)
 
 
@@ -134,9 +143,19 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         "personal": _personal(content["personal"]),
         "history": unpack_history(content["history"], tensors),
         "clustered": content["clustered"],
+        "architecture": _architecture(content, tensors),
+        "schema": None if (schema := content.get("schema")) is None else Schema.from_json(schema),
         **{name: tensors.get(name) for name in _OPTIONAL},
         **{name: _statistics(name, tensors) for name in _STATISTICS},
     }
+
+
+def _architecture(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Architecture | None:
+    """Return the architecture, None if the result was saved without one."""
+    described = content.get("architecture")
+    if described is None:
+        return None
+    return Architecture.from_json(described, _parts(_FROZEN, tensors))
 
 
 def _statistics(name: str, tensors: Mapping[str, Tensor]) -> LossLimits | InputStatistics | None:

@@ -130,6 +130,7 @@ def adapt(
         history=(*result.history, *run.history),
         loss_limits=loss_limits(federation, trained, clusters.partition),
         input_statistics=None,
+        architecture=federation.architecture or result.architecture,
     )
 
 
@@ -230,7 +231,8 @@ def _fine_tune(run: Run, clusters: Clusters, local: LocalTraining) -> Tensor | N
     if "validation" not in run.federation.splits:
         return None
     before = held_out_scores(run, clusters.models, clusters.partition.labels)
-    tuned = fine_tuned(run, SRFCA(local=local), clusters, before)
+    nobody = np.zeros(run.num_clients, dtype=bool)
+    tuned = fine_tuned(run, SRFCA(local=local), clusters, before, alone=nobody)
     helps = tuned is not None and compare(tuned.scores, before).t >= 1
     return tuned.models if tuned is not None and helps else None
 

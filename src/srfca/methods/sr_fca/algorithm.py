@@ -101,7 +101,8 @@ def trimmed_mean_rounds(
     """Do some rounds of TrimmedMeanGD."""
     models = federated_training(
         run, stage, clusters.models, clusters.partition, options.local,
-        TrimmedMean(options.trim), purpose=purpose, participation=options.participation,
+        TrimmedMean(options.trim, options.trim_at_least), purpose=purpose,
+        participation=options.participation,
         server_lr=options.gradient_lr, project=options.projection(run.initial_model()),
         rounds=rounds,
     )  # fmt: skip

@@ -55,6 +55,8 @@ MIN_OWN_GAIN = 1.5
 """Factor by which an outlier's loss is less with its own model than with that of a cluster."""
 FAR = 4.0
 """Standard deviations beyond its clients' distances at which a cluster ends for an outlier."""
+FEW = 5
+"""Clients from which on a cluster shows by itself how far its clients are."""
 CLEARLY = 2.0
 """Standard errors from which one answer is clearly better than another."""
 SMALL_PART = 10
@@ -156,16 +158,18 @@ class Auto(ThresholdRule):
         clusters = final_training(run, options, clusters)
         evidence = Evidence(describe(clusters.partition, alone), score(clusters))
         considered.append(evidence)
-        tuned = fine_tuned(run, options, clusters, evidence.scores)
+        tuned = fine_tuned(run, options, clusters, evidence.scores, alone)
         if tuned is not None:
-            is_better = helps(tuned.scores, evidence.scores)
+            scores = evidence.scores.where(torch.as_tensor(alone), tuned.scores)
+            is_better = helps(scores, evidence.scores)
             if is_better:
                 clusters = replace(clusters, individual_models=tuned.models)
                 alone &= find_outliers(clusters, tuned.scores)
+                scores = alone_scores.where(torch.as_tensor(alone), tuned.scores)
                 considered[-1] = evidence = replace(
                     evidence, name=describe(clusters.partition, alone)
                 )
-            considered.append(Evidence(evidence.name, tuned.scores, tuned.describe()))
+            considered.append(Evidence(evidence.name, scores, tuned.describe()))
             evidence = considered[-1] if is_better else evidence
         considered.append(Evidence("every client alone", alone_scores))
         if compare(alone_scores, evidence.scores).t >= 1:
@@ -293,7 +297,9 @@ def outliers(
     """Return which clients belong to no cluster: ``[m]``.
 
     They are far from their cluster, compared with the clients that it was trained by, and do much
-    better with their own model on held-out data; if they are very far, better is enough.
+    better with their own model on held-out data; if they are very far, better is enough. Few
+    clients say little about themselves, so they are compared with those of all clusters: two that
+    are unlike everyone else, and unlike each other, are no cluster.
 
     Args:
         distances: ``[m, k]`` to the clusters.
@@ -303,9 +309,12 @@ def outliers(
         trained_by: The clients that the clusters were trained by.
     """
     beyond = np.full(len(labels), -np.inf)
-    for cluster, members in enumerate(trained_by):
-        logs = np.log(np.maximum(distances[:, cluster], np.finfo(np.float64).tiny))
-        usual = logs[members][np.isfinite(logs[members])]
+    every_log = np.log(np.maximum(distances, np.finfo(np.float64).tiny))
+    inside = [every_log[members, cluster] for cluster, members in enumerate(trained_by)]
+    for cluster, logs in enumerate(every_log.T[: len(inside)]):
+        few = len(inside[cluster]) < FEW
+        usual = np.concatenate(inside) if few else inside[cluster]
+        usual = usual[np.isfinite(usual)]
         if len(usual):
             middle = np.median(usual)
             spread = 1.4826 * np.median(np.abs(usual - middle))

@@ -93,16 +93,17 @@ def compare_losses(first: ClientScores, second: ClientScores) -> Comparison:
 
 
 def helps(tuned: ClientScores, before: ClientScores) -> bool:
-    """Tell whether fine-tuning helps: by a standard error, or by two of accuracy and loss together.
+    """Tell whether fine-tuning helps: by two standard errors of accuracy and loss together.
 
-    Accuracy on few samples is coarse and losses are swayed by calibration, so that both count; but
-    accuracy must not fall.
+    Accuracy on few samples is coarse, so that losses count too. But they are swayed by calibration:
+    where labels are noisy, any fine-tuning improves them. So they count at most as much as
+    accuracy. Without accuracy, one standard error of the loss is enough.
     """
     by_loss = compare_losses(tuned, before)
     if tuned.accuracy is None or before.accuracy is None:
         return by_loss.t >= 1
-    by_accuracy = compare(tuned, before)
-    return by_accuracy.gain > 0 and by_accuracy.t + by_loss.t >= 2
+    by_accuracy = compare(tuned, before).t
+    return by_accuracy + min(by_loss.t, by_accuracy) >= 2
 
 
 def _mean_gain(gains: NDArray[np.float64]) -> Comparison:

@@ -56,7 +56,10 @@ class SRFCA(Method):
         all_pairs: Up to this many clients all pairs of distances are computed. With more clients,
             only those that correlation clustering by random pivots needs, and eight clients
             represent a cluster.
-        trim: beta of the trimmed mean, in [0, 1/2).
+        trim: beta of the trimmed mean, in [0, 1/2): the fraction of a cluster's clients that is
+            dropped on each side of each coordinate. 0 is a plain mean.
+        trim_at_least: The least number of them, in clusters of three clients or more: without it a
+            small cluster has no protection from a single bad client.
         exchange: What clients send in TrimmedMeanGD: ``models`` after some local steps, or full
             ``gradients``, along which the server steps with the schedule of ``local``.
         server_lr: eta, the server's learning rate for gradients; None is that of ``local``.
@@ -99,7 +102,8 @@ class SRFCA(Method):
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"
     all_pairs: int = constrained(1000, at_least=0)
-    trim: float = constrained(0.1, at_least=0, less_than=0.5)
+    trim: float = constrained(0.05, at_least=0, less_than=0.5)
+    trim_at_least: int = constrained(1, at_least=0)
     exchange: Exchange = "models"
     server_lr: float | None = constrained(None, more_than=0)
     diameter: float | None = constrained(None, more_than=0)
@@ -140,7 +144,7 @@ class SRFCA(Method):
         """
         literal: dict[str, Any] = {
             "merge_threshold": threshold, "metric": "distance", "samples": None,
-            "all_pairs": 2**31,
+            "all_pairs": 2**31, "trim_at_least": 0,
         }  # fmt: skip
         return cls(
             threshold=threshold, min_size=min_size, trim=trim, refine_steps=refine_steps,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
@@ -18,7 +19,7 @@ from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_rounds
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import compare, helps
+from srfca.methods.sr_fca.decision import Comparison, compare, helps
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -98,7 +99,11 @@ class FineTuned:
 
 
 def fine_tuned(
-    run: Run, options: SRFCA, clusters: Clusters, before: ClientScores
+    run: Run,
+    options: SRFCA,
+    clusters: Clusters,
+    before: ClientScores,
+    alone: NDArray[np.bool_],
 ) -> FineTuned | None:
     """Let every client fine-tune its cluster's model, and go a part of the way to the outcome.
 
@@ -112,6 +117,7 @@ def fine_tuned(
         options: The parameters.
         clusters: The clusters.
         before: Scores of their models.
+        alone: ``[m]`` clients that keep their excluded model, so that their scores do not count.
 
     Returns:
         None if fine-tuning is not to be tried.
@@ -129,6 +135,11 @@ def fine_tuned(
     index = torch.as_tensor(clients, device=w0.device)
     starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
     rows, best = starts, None
+    excluded = torch.as_tensor(alone)
+
+    def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
+        return compare(before.where(excluded, tuned.scores), before.where(excluded, reference))
+
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
             key = run.key("try fine-tuning", number)
@@ -142,14 +153,14 @@ def fine_tuned(
                     WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
                 )
             ]
-            useful = [tuned for tuned in tried if helps(tuned.scores, before)]
-            check = max(useful or tried, key=lambda tuned: compare(tuned.scores, before).gain)
-            if best is not None and compare(check.scores, best.scores).t < ENOUGH:
+            useful = [t for t in tried if helps(before.where(excluded, t.scores), before)]
+            check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
+            if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
             best = check
             run.curve.end_round("TRY_FINE_TUNE", number + 1)
             run.add_scores("TRY_FINE_TUNE", best.scores, labels, clusters.partition.num_clusters)
-            if compare(best.scores, before).t < 0:
+            if gain(best).t < 0:
                 break
     assert best is not None
     run.record("TRY_FINE_TUNE", clusters.partition, best.scores)
