@@ -23,6 +23,7 @@ from tests.cli.test_run import METHOD
 from tests.experiments.small import NETWORKS, SMALL, write_sensors
 from tests.experiments.test_saved import Refuse
 
+SAVED = {"analysis.json", "clusters.csv", "result.json", "run.json", "tensors.safetensors"}
 FAST = [word for setting in SMALL for word in ("--set", setting)]
 
 
@@ -38,7 +39,7 @@ def test_tables_are_plain_when_piped(tmp_path: Path) -> None:
     assert "SR-FCA found 2 clusters of 6, 6 clients" in done.stdout
     [folder] = (tmp_path / "out").glob("sr-fca-seed0-*")
     assert sorted(p.name for p in folder.iterdir()) == [
-        "result.json", "run.json", "tensors.safetensors",
+        "analysis.json", "clusters.csv", "result.json", "run.json", "tensors.safetensors",
     ]  # fmt: skip
     assert len(Result.load(folder).models) == 2
     settings = json.loads((folder / "run.json").read_text())["settings"]
@@ -171,6 +172,6 @@ def test_an_interrupted_comparison_leaves_no_partial_file(tmp_path: Path) -> Non
     assert "Traceback" not in error
     for folder in out.iterdir():
         names = {path.name for path in folder.iterdir()}
-        assert names <= {"result.json", "run.json", "tensors.safetensors"}
+        assert names <= SAVED
         if "run.json" in names:
             Result.load(folder)

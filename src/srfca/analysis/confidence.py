@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from srfca.analysis.evidence import Evidence, positions_of
 from srfca.analysis.stability import jaccard_stability
+from srfca.methods._common.assignment import DOUBTFUL
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 TEMPERATURE = 1.4
 """What statistics are divided by (``benchmarks/calibration.py`` fits it)."""
-DOUBTFUL = 0.8
-"""A client of less confidence is called doubtful."""
 _MOST = 1e6
 """The largest statistic."""
 _PRIOR_FREEDOM = 3.0
