@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from srfca import Result
+from srfca.analysis import Analysis
 from srfca.cli.app import app
 from srfca.errors import InputError
 from srfca.experiments import runner
@@ -175,3 +176,24 @@ def test_an_interrupted_comparison_leaves_no_partial_file(tmp_path: Path) -> Non
         assert names <= SAVED
         if "run.json" in names:
             Result.load(folder)
+
+
+def test_the_answer_of_the_first_method_is_compared_with_the_baselines(tmp_path: Path) -> None:
+    methods = ("--methods", "sr-fca,global,local,cfl", "--jobs", "1")
+    arguments = ("compare", "rotated-digits", *methods, *QUICK, "--out", str(tmp_path))
+    done = srfca(*arguments)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "Clusters of SR-FCA, seed 0" in lines
+    [head] = [line for line in lines if line.startswith("| cluster ")]
+    assert "points over one model" in head
+    assert "points over alone" in head
+    assert any(line.startswith("CFL found ") for line in lines)
+    [folder] = tmp_path.glob("sr-fca-seed0-*")
+    assert lines[-1] == f"A line for each client: {folder / 'clusters.csv'}"
+    analysis = Analysis.load(folder)
+    assert analysis.reference is not None
+    assert analysis.reference.together is not None
+    again = srfca(*arguments)
+    assert "4 of 4 runs were read from --out." in again.stdout
+    assert again.stdout.splitlines()[-2:] == lines[-2:]
