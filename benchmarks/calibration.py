@@ -91,6 +91,7 @@ class Setting:
         partitioner: Deals samples to clients; None deals at random.
         clients: How many.
         local: How clients train.
+        num_groups: Of synthetic regressions.
     """
 
     images: str
@@ -100,12 +101,14 @@ class Setting:
     partitioner: Partitioner | None = None
     clients: int = 48
     local: LocalTraining = field(default=LOCAL)
+    num_groups: int = 3
 
     def federation(self, seed: int) -> Simulation:
         """Return the clients."""
         if self.images == "synthetic":
             clients = data.synthetic(
-                num_clients=self.clients, clusters=3, dimension=20, samples=self.samples,
+                num_clients=self.clients, clusters=self.num_groups, dimension=20,
+                samples=self.samples,
                 noise=2.0, seed=seed,
             )  # fmt: skip
             return Simulation(clients, models.linear(20), seed=seed, device="cpu")
@@ -149,6 +152,12 @@ FEDERATIONS = {
         "digits", turned(0, 45, 90), 20, clients=12, local=LONG
     ),
     "synthetic regressions, n = 25": Setting("synthetic", [], 25, local=REGRESSION),
+    "synthetic regressions, 12 groups, n = 25": Setting(
+        "synthetic", [], 25, clients=96, local=REGRESSION, num_groups=12
+    ),
+    "digits, 8 label permutations, n = 20": Setting(
+        "digits", [permuted(seed) for seed in range(8)], 20, clients=80
+    ),
     "MNIST, 0/30/60/90 degrees, n = 40": Setting("mnist", turned(0, 30, 60, 90), 40),
     "MNIST, 4/9 or 3/8 swapped, n = 40": Setting(
         "mnist", [unchanged, swapped((4, 9)), swapped((3, 8))], 40

@@ -1,6 +1,6 @@
 """Draw the figures of the docs.
 
-pip install 'srfca[report]' && python docs/make_figures.py
+pip install 'srfca[figures]' && python docs/make_figures.py
 """
 
 from pathlib import Path

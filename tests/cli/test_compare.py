@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from srfca import Result
+from srfca.analysis import Analysis
 from srfca.cli.app import app
 from srfca.errors import InputError
 from srfca.experiments import runner
@@ -23,6 +24,7 @@ from tests.cli.test_run import METHOD
 from tests.experiments.small import NETWORKS, SMALL, write_sensors
 from tests.experiments.test_saved import Refuse
 
+SAVED = {"analysis.json", "clusters.csv", "result.json", "run.json", "tensors.safetensors"}
 FAST = [word for setting in SMALL[:3] for word in ("--set", setting)]
 
 
@@ -38,7 +40,7 @@ def test_tables_are_plain_when_piped(tmp_path: Path) -> None:
     assert "SR-FCA found 2 clusters of 6, 6 clients" in done.stdout
     [folder] = (tmp_path / "out").glob("sr-fca-seed0-*")
     assert sorted(p.name for p in folder.iterdir()) == [
-        "result.json", "run.json", "tensors.safetensors",
+        "analysis.json", "clusters.csv", "result.json", "run.json", "tensors.safetensors",
     ]  # fmt: skip
     assert len(Result.load(folder).models) == 2
     settings = json.loads((folder / "run.json").read_text())["settings"]
@@ -182,6 +184,27 @@ def test_an_interrupted_comparison_leaves_no_partial_file(tmp_path: Path) -> Non
     assert "Traceback" not in error
     for folder in out.iterdir():
         names = {path.name for path in folder.iterdir()}
-        assert names <= {"result.json", "run.json", "tensors.safetensors"}
+        assert names <= SAVED
         if "run.json" in names:
             Result.load(folder)
+
+
+def test_the_answer_of_the_first_method_is_compared_with_the_baselines(tmp_path: Path) -> None:
+    methods = ("--methods", "sr-fca,global,local,cfl", "--jobs", "1")
+    arguments = ("compare", "rotated-digits", *methods, *QUICK, "--out", str(tmp_path))
+    done = srfca(*arguments)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "Clusters of SR-FCA, seed 0" in lines
+    [head] = [line for line in lines if line.startswith("| cluster ")]
+    assert "points over one model" in head
+    assert "points over alone" in head
+    assert any(line.startswith("CFL found ") for line in lines)
+    [folder] = tmp_path.glob("sr-fca-seed0-*")
+    assert lines[-1] == f"A line for each client: {folder / 'clusters.csv'}"
+    analysis = Analysis.load(folder)
+    assert analysis.reference is not None
+    assert analysis.reference.together is not None
+    again = srfca(*arguments)
+    assert "4 of 4 runs were read from --out." in again.stdout
+    assert again.stdout.splitlines()[-2:] == lines[-2:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 from srfca import Result
+from srfca.analysis import Analysis
 from tests.cli.command import QUICK, srfca
 from tests.experiments.small import NETWORKS, write_flights, write_sensors
 
@@ -70,7 +72,8 @@ def test_run_shows_the_stages_and_the_reason_for_the_threshold() -> None:
     assert "ONE_SHOT" in done.stdout
     assert "MERGE 1" in done.stdout
     assert "Threshold: at " in done.stdout
-    assert "exactly the true clusters" in done.stdout
+    assert "SR-FCA found 2 clusters of 6, 6 clients." in done.stdout
+    assert "The clusters are exactly the true ones." in done.stdout
     assert "Doubtful" not in done.stdout
 
 
@@ -84,7 +87,7 @@ def test_a_single_cluster_is_not_doubtful_and_says_what_was_considered() -> None
     done = srfca("run", "rotated-digits", "--set", "rotations=1")
     assert "Chose one model for all (accuracy" in done.stdout, done.stdout
     assert "next was every client alone (accuracy" in done.stdout
-    assert "found 1 cluster of 40 clients" in done.stdout
+    assert "No groups found: one model serves all clients; training alone is " in done.stdout
     assert "Doubtful" not in done.stdout
 
 
@@ -208,3 +211,45 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
         assert refused.returncode == 2
         assert "command.json is damaged" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+def test_the_answer_comes_last(tmp_path: Path) -> None:
+    done = srfca("run", "rotated-digits", *QUICK, "--reference", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == f"A line for each client: {tmp_path / 'clusters.csv'}"
+    assert lines[-2].startswith("SR-FCA found 2 clusters of 6, 6 clients. Mean accuracy on test")
+    assert "points higher than one model for all" in lines[-2]
+    [head] = [line for line in lines if line.startswith("| cluster ")]
+    assert "members" in head
+    assert "points over one model" in head
+    assert "confidence (lowest)" in head
+    assert "What differs" in lines
+    with (tmp_path / "clusters.csv").open() as file:
+        clients = list(csv.DictReader(file))
+    assert len(clients) == 12
+    assert all(client["global_accuracy"] and client["alone_accuracy"] for client in clients)
+    saved = json.loads((tmp_path / "run.json").read_text())
+    assert saved["client_ids"] == [client["client"] for client in clients]
+    assert [str(label) for label in saved["labels"]] == [client["cluster"] for client in clients]
+    assert Analysis.load(tmp_path).sentence() in lines[-2]
+
+
+def test_what_differs_is_not_asked_for(tmp_path: Path) -> None:
+    done = srfca("run", "rotated-digits", *QUICK, "--no-differences", "--out", str(tmp_path))
+    assert "What differs" not in done.stdout
+    assert Analysis.load(tmp_path).differences is None
+    assert "--reference trains one model for all" in done.stdout
+
+
+def test_json_names_the_clients() -> None:
+    done = srfca("run", "rotated-digits", *QUICK, "--method", "local", "--json")
+    metrics = json.loads(done.stdout)
+    assert len(metrics["client_ids"]) == len(metrics["client_losses"]) == 12
+
+
+def test_a_method_without_clusters_has_no_answer() -> None:
+    done = srfca("run", "rotated-digits", *QUICK, "--method", "global")
+    assert done.returncode == 0, done.stderr
+    assert "| cluster " not in done.stdout
+    assert "clusters" not in done.stdout.splitlines()[-1]

@@ -22,6 +22,9 @@ from tests.cli.command import srfca
 from tests.experiments.small import NETWORKS, ROUND_ROBIN, small_experiment, write_sensors
 from tests.experiments.test_saved import without_seconds
 
+SAVED = {"analysis.json", "clusters.csv", "result.json", "run.json", "tensors.safetensors"}
+"""Files of a run."""
+
 
 def test_default_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "num_cores", lambda: 4)
@@ -104,7 +107,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, ending: str) -> None:
     assert not is_running(process.pid)
     for folder in tmp_path.iterdir():
         names = {path.name for path in folder.iterdir()}
-        assert names <= {"result.json", "run.json", "tensors.safetensors"}
+        assert names <= SAVED
         if "run.json" in names:
             Result.load(folder)
 

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from srfca.federation import (
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     ClientScores,
     Collect,
+    DataMoments,
     Gradients,
     Losses,
     LossMoments,
@@ -85,6 +87,10 @@ class Stub:
                 return torch.ones(count, len(models), 5)
             case OutputMoments(models=models):
                 return torch.ones(count, len(models), 3)
+            case BootstrapLosses(models=models):
+                return torch.ones(count, len(models), 3 + len(models))
+            case DataMoments():
+                return torch.ones(count, 2, 7, dtype=torch.float64)
             case Shares():
                 return torch.ones(count, 1)
             case Scores():

@@ -14,9 +14,11 @@ from srfca import SRFCA, ClientData, InputError, progress
 from srfca import models as models_of
 from srfca.federation import (
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     Collect,
     Coordinates,
+    DataMoments,
     Descent,
     Gradients,
     Losses,
@@ -112,6 +114,8 @@ CLIENTS = np.array([5, 1, 5, 2])
 """A client may be asked for several entries."""
 SHARES = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
 """Class shares of three models; the losses of the last are unknown."""
+OPTIMISM = torch.arange(8.0).view(4, 2)
+"""Of two models; that of the first client differs from entry to entry."""
 
 
 def models(count: int) -> torch.Tensor:
@@ -144,6 +148,9 @@ def requests() -> dict[str, Request[Any]]:
         "balanced losses, subsample": BalancedLosses(CLIENTS, models(3), SHARES, Subsample(20, 1)),
         "moments of losses": LossMoments(CLIENTS, models(2), torch.ones(2).double()),
         "moments of outputs": OutputMoments(CLIENTS, models(2), ("train", "validation")),
+        "resamples": BootstrapLosses(CLIENTS, models(3), replicates=9),
+        "resamples, optimism": BootstrapLosses(CLIENTS, models(2), OPTIMISM, ("train",), 9, 4),
+        "sums of data": DataMoments(CLIENTS, ("train", "validation")),
         "scores": Scores(CLIENTS, models(4)),
         "scores, validation": Scores(CLIENTS, models(4), "validation"),
         "scores, train": Scores(CLIENTS, models(4), "train"),

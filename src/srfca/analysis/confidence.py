@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 
 from srfca.analysis.evidence import Evidence, positions_of
 from srfca.analysis.stability import jaccard_stability
+from srfca.methods._common.assignment import DOUBTFUL
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 TEMPERATURE = 1.4
 """What statistics are divided by (``benchmarks/calibration.py`` fits it)."""
-DOUBTFUL = 0.8
-"""A client of less confidence is called doubtful."""
 _MOST = 1e6
 """The largest statistic."""
 _PRIOR_FREEDOM = 3.0
 """Weight of the pooled variance in that of a client, in degrees of freedom."""
-_POOLED_FREEDOM = 10.0
-"""Weight of the variance over all clients in that of clients with the same best model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +120,10 @@ def t_statistics(evidence: Evidence) -> Array:
 def memberships(statistics: Array, temperature: float = TEMPERATURE) -> Array:
     """Return the probability that each cluster is the client's: ``[m, q]``, rows that sum to 1.
 
-    The odds of a cluster against the best one are those of a one-sided normal test. With two
-    clusters the probability of the best one is the normal distribution function of the statistic.
+    The odds of a cluster against the best one are those of a one-sided normal test. The probability
+    of the best one is that against its nearest rival, the normal distribution function of the
+    statistic: clusters that are further away do not make it less sure. What is left goes to the
+    others, by their odds.
 
     Args:
         statistics: ``[m, q]`` as of ``t_statistics``.
@@ -136,9 +135,15 @@ def memberships(statistics: Array, temperature: float = TEMPERATURE) -> Array:
     from scipy.special import log_ndtr
 
     scaled = statistics / temperature
+    rows, best = np.arange(len(scaled)), np.nan_to_num(scaled).argmin(1)
     log_odds = log_ndtr(-scaled) - log_ndtr(scaled)
-    odds = np.exp(log_odds)
-    return np.asarray(odds / odds.sum(1, keepdims=True))
+    log_odds[rows, best] = -np.inf
+    rival = log_odds.max(1, keepdims=True)
+    shares = np.exp(log_odds - rival)
+    rest = np.exp(rival) / (1 + np.exp(rival))
+    probabilities = rest * shares / shares.sum(1, keepdims=True)
+    probabilities[rows, best] = 1 - rest[:, 0]
+    return np.asarray(probabilities)
 
 
 def _next_best(losses: Array, positions: Labels) -> Labels:
@@ -154,15 +159,10 @@ def _moderated(evidence: Evidence) -> Array:
     """Return variances ``[m, q]`` that are pooled over clients with the same best model."""
     freedom = np.maximum(evidence.samples - 1, 0.0)[:, None]
     squares = np.nan_to_num(evidence.variances) * freedom
-    counted = (squares > 0) | (freedom > 0)
-    counted &= np.arange(squares.shape[1]) != evidence.best[:, None]
-    weight = freedom * counted
-    overall = (squares * counted).sum() / max(weight.sum(), 1.0)
     moderated = np.zeros_like(squares)
     for best in range(squares.shape[1]):
         same = evidence.best == best
-        total = squares[same].sum(0) + _POOLED_FREEDOM * overall
-        pooled = total / (weight[same].sum(0) + _POOLED_FREEDOM)
+        pooled = squares[same].sum(0) / max(float(freedom[same].sum()), 1.0)
         prior = _PRIOR_FREEDOM * pooled
         moderated[same] = (squares[same] + prior) / (freedom[same] + _PRIOR_FREEDOM)
     return moderated

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from srfca.analysis.analysis import Analysis
-from srfca.analysis.confidence import DOUBTFUL
 from srfca.analysis.gains import Gain, losing_clients, mean_gain
 from srfca.analysis.names import count_of, short_list
+from srfca.methods._common.assignment import DOUBTFUL
 
 SURE = 0.95
 """Clients of at least this confidence are called sure."""

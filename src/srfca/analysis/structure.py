@@ -72,7 +72,7 @@ def _structure(source: Source, apart: Array, positions: Labels) -> Structure:
     valid = members & np.isfinite(nearest) & np.isfinite(following)
     larger = np.maximum(np.maximum(nearest, following), np.finfo(np.float64).tiny)
     silhouette = np.full(len(positions), np.nan)
-    silhouette[valid] = (following - nearest)[valid] / larger[valid]
+    silhouette[valid] = (following[valid] - nearest[valid]) / larger[valid]
     usual = np.full(apart.shape[1], np.nan)
     for cluster in range(apart.shape[1]):
         of_members = nearest[positions == cluster]

@@ -14,8 +14,10 @@ from torch import Tensor
 from srfca import FedAvg, Local, Simulation
 from srfca.federation import (
     BalancedLosses,
+    BootstrapLosses,
     ClassCounts,
     Coordinates,
+    DataMoments,
     Descent,
     Gradients,
     LocalTraining,
@@ -250,6 +252,15 @@ def test_subspaces_and_shares_are_counted() -> None:
     counting.ask(Subspaces(EVERYONE, rank=2))
     assert counting.spent == Budget(bytes_up=3 * 3 * 2 * 4)
     counting.ask(Shares(EVERYONE, starts()[:1]))
+    assert counting.spent.evaluations == 3
+    assert counting.spent.models_down == 3
+
+
+def test_resamples_and_sums_of_data_are_counted() -> None:
+    counting = Counting(Stub())
+    counting.ask(DataMoments(EVERYONE))
+    assert counting.spent == Budget(bytes_up=3 * 2 * 7 * 8)
+    counting.ask(BootstrapLosses(EVERYONE, starts()[:1]))
     assert counting.spent.evaluations == 3
     assert counting.spent.models_down == 3
 

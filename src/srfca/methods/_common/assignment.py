@@ -18,6 +18,11 @@ from srfca.methods._common.input_statistics import InputStatistics, input_scores
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.placement import paired_confidence, place_by_losses, placement_request
 
+DOUBTFUL = 0.8
+"""A client of less confidence is called doubtful."""
+COIN_TOSS = 0.65
+"""A client of less confidence might as well be in the next cluster."""
+
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
@@ -32,12 +37,60 @@ class Assignment:
             client did not reply, or the result has no limits.
         confidence: ``[c]`` how sure the nearest cluster is against the next one, from 0 to 1; NaN
             if the client did not reply.
+        client_ids: The c clients.
     """
 
     labels: NDArray[np.int64]
     losses: Tensor
     scores: NDArray[np.float64]
     confidence: NDArray[np.float64]
+    client_ids: tuple[str, ...]
+
+    @property
+    def doubtful(self) -> NDArray[np.bool_]:
+        """``[c]`` which clients were placed, but might as well belong to the next cluster."""
+        return np.asarray((self.labels >= 0) & (self.confidence < DOUBTFUL))
+
+    @property
+    def next_cluster(self) -> NDArray[np.int64]:
+        """``[c]`` the best cluster but the nearest one, -1 if there is none or nothing is known."""
+        losses = self.losses.double().numpy()
+        apart = np.where(np.isnan(losses).all(1, keepdims=True), self.scores, losses)
+        if apart.shape[1] < 2:
+            return np.full(len(apart), -1)
+        order = np.where(np.isfinite(apart), apart, np.inf).argsort(1, kind="stable")
+        return np.where(np.isfinite(self.confidence), order[:, 1], -1)
+
+    def sentences(self) -> list[str]:
+        """Return for each client where it belongs, and how sure that is.
+
+        >>> losses, scores = torch.tensor([[2.0, 1.0]]), np.zeros((1, 2))
+        >>> assignment = Assignment(np.array([1]), losses, scores, np.array([0.56]), ("ann",))
+        >>> assignment.sentences()
+        ["'ann' is nearly a coin toss between cluster 1 and cluster 0 (confidence 56%)."]
+        """
+        return [self._sentence(client) for client in range(len(self.labels))]
+
+    def _sentence(self, client: int) -> str:
+        name, label = repr(self.client_ids[client]), int(self.labels[client])
+        confidence, other = float(self.confidence[client]), int(self.next_cluster[client])
+        if np.isnan(confidence):
+            return f"{name} did not reply."
+        if label < 0 and bool(self.losses[client].isnan().all()):
+            return f"{name} cannot be placed by its inputs (confidence {confidence:.0%})."
+        if label < 0:
+            return f"{name} fits no cluster."
+        if other < 0:
+            return f"{name} belongs to cluster {label}."
+        if confidence < COIN_TOSS:
+            return (
+                f"{name} is nearly a coin toss between cluster {label} and cluster {other} "
+                f"(confidence {confidence:.0%})."
+            )
+        text = f"{name} belongs to cluster {label} (confidence {min(confidence, 0.99):.0%}"
+        more = " or more" if confidence > 0.99 else ""
+        doubt = f"; cluster {other} is possible" if confidence < DOUBTFUL else ""
+        return f"{text}{more}{doubt})."
 
 
 def assign_by_losses(
@@ -55,7 +108,8 @@ def assign_by_losses(
     reported = ClientLosses.unpack(replies.values.cpu())
     labels, scores = place_by_losses(reported, limits)
     confidence = paired_confidence(reported)
-    return _assignment(replies.answered, labels, reported.mean, scores, confidence)
+    names = _names(newcomers, clients)
+    return _assignment(replies.answered, labels, reported.mean, scores, confidence, names)
 
 
 def assign_by_inputs(
@@ -84,7 +138,12 @@ def assign_by_inputs(
     scores = input_scores(statistics, unpack_outputs(replies.values.cpu()))
     labels, confidence = place_by_inputs(scores, statistics.alike.numpy())
     losses = torch.full(scores.shape, torch.nan, dtype=torch.float64)
-    return _assignment(replies.answered, labels, losses, scores, confidence)
+    names = _names(newcomers, clients)
+    return _assignment(replies.answered, labels, losses, scores, confidence, names)
+
+
+def _names(newcomers: Federation, clients: Clients) -> tuple[str, ...]:
+    return tuple(newcomers.client_ids[client] for client in clients.tolist())
 
 
 def _assignment(
@@ -93,6 +152,7 @@ def _assignment(
     losses: Tensor,
     scores: NDArray[np.float64],
     confidence: NDArray[np.float64],
+    client_ids: tuple[str, ...],
 ) -> Assignment:
     """Return an assignment from what is known of the clients that answered."""
     every_label = np.full(len(answered), -1, dtype=np.int64)
@@ -104,4 +164,4 @@ def _assignment(
         return every
 
     every_loss = torch.from_numpy(spread(losses.double().numpy()))
-    return Assignment(every_label, every_loss, spread(scores), spread(confidence))
+    return Assignment(every_label, every_loss, spread(scores), spread(confidence), client_ids)
