@@ -32,6 +32,10 @@ ROUNDS = {"replies.py", "requests.py", "rounds.py"}
 """The files of federations that speak of clusters: a ``Round`` has one model for each."""
 
 
+FOR_PEOPLE = {"clustering/partition.py", "methods/_common/result.py"}
+"""Files that, inside of methods, pass an object on to ``report``, to be shown to a person."""
+
+
 def imports(path: Path) -> set[str]:
     """The modules of srfca that a file imports when it runs, at its top or inside a function."""
     modules = set()
@@ -73,11 +77,21 @@ def test_every_part_is_in_one_layer() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_imports_flow_one_way(path: Path) -> None:
     part = part_of(path)
+    shown = name_of(path) in FOR_PEOPLE
     for module in imports(path):
         imported = module.split(".")[1]
+        if shown and imported == "report":
+            continue
         assert imported == part or level(imported) < level(part), (
             f"{part} must not import {imported}"
         )
+
+
+@pytest.mark.parametrize("name", sorted(FOR_PEOPLE))
+def test_what_is_shown_to_people_is_imported_when_it_is_shown(name: str) -> None:
+    tops = ast.parse((PACKAGE / name).read_text()).body
+    modules = [node.module or "" for node in tops if isinstance(node, ast.ImportFrom)]
+    assert not any(module.startswith("srfca.report") for module in modules)
 
 
 @pytest.mark.parametrize("path", files("methods"), ids=name_of)

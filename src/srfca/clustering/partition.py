@@ -82,6 +82,11 @@ class Partition:
             parts.append(f"{len(self.unclustered)} unclustered")
         return f"Partition({', '.join(parts)})"
 
+    def _repr_html_(self) -> str:
+        from srfca.report.notebook import partition_html
+
+        return partition_html(self)
+
     def describe(self) -> str:
         """Return the sizes of the clusters, for a person; clusters of one are clients alone.
 

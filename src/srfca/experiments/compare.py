@@ -36,6 +36,11 @@ class Comparison:
     reused: int
     outcomes: list[RunOutcome]
 
+    def _repr_html_(self) -> str:
+        from srfca.report.notebook import comparison_html
+
+        return comparison_html(self.metrics, len(self.failures))
+
 
 def default_methods(experiment: Experiment) -> list[str]:
     """Return the methods to compare by default: those that need the truth only if it is known."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.analysis import Analysis
+from srfca.analysis import Analysis, analyze
 from srfca.clustering.partition import Partition
-from srfca.federation import ClientScores
+from srfca.federation import ClientScores, Federation
 from srfca.methods import Result, Stage
 from srfca.report.palette import cluster_colors
 
@@ -155,6 +155,28 @@ class RunView:
             decision=result.decision,
             clients=_columns(result, analysis, samples, truth),
             analysis=analysis,
+        )
+
+    @classmethod
+    def asking(cls, result: Result, federation: Federation) -> RunView:
+        """Return the view of a result whose clients can be asked, with their analysis.
+
+        Args:
+            result: The result.
+            federation: The clients that it was found in.
+
+        Raises:
+            InputError: If the clients are others.
+        """
+        data = getattr(federation, "data", None)  # of a simulation
+        truth = getattr(data, "truth", None)
+        inputs = getattr(getattr(data, "train", None), "x", None)
+        shape = None if inputs is None else tuple(inputs.shape[1:])
+        return cls.of(
+            result,
+            analyze(result, federation, input_shape=shape),
+            np.asarray(federation.sizes.cpu().numpy(), dtype=np.int64),
+            None if truth is None else np.asarray(truth.labels),
         )
 
     @property

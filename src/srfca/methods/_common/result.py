@@ -268,6 +268,52 @@ class Result(ResultModels):
 
         return adapt(self, federation, local, rounds)
 
+    def report(self, path: str | Path, federation: Federation | None = None) -> Path:
+        """Write a page about what was found: one HTML file that opens without a network.
+
+        It needs the extra ``srfca[report]`` (docs/report.md).
+
+        Args:
+            path: The file, whose name ends with .html.
+            federation: The clients of this result; they are asked for scores on test data, gains,
+                confidence and what differs. Without it, the page has what the history knows.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: If the file cannot be written, or the clients are others.
+        """
+        from srfca.report.notebook import view_of
+        from srfca.report.page.report import write_report
+
+        return write_report([view_of(self, federation)], Path(path))
+
+    def plot(self, name: str, federation: Federation | None = None) -> Any:
+        """Return a chart of the result, as a chart of Altair, which notebooks draw.
+
+        It needs the extra ``srfca[report]``.
+
+        Args:
+            name: Of the chart: ``map``, ``distances``, ``moves``, ... (docs/report.md).
+            federation: The clients of this result, for charts that have to ask them.
+
+        Returns:
+            An ``altair.Chart``, or layers of charts.
+
+        Raises:
+            InputError: If there is no such chart, or nothing to draw in it.
+        """
+        from srfca.report.charts.names import figure
+        from srfca.report.notebook import view_of
+
+        return figure(view_of(self, federation), name).sized()
+
+    def _repr_html_(self) -> str:
+        from srfca.report.notebook import result_html
+
+        return result_html(self)
+
     def save(self, folder: str | Path) -> Path:
         """Write ``result.json`` and ``tensors.safetensors``, each atomically."""
         return write_result(self, Path(folder))

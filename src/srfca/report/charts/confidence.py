@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srfca.analysis.confidence import DOUBTFUL
+from srfca.methods._common.assignment import DOUBTFUL
 from srfca.report.charts.base import Figure
 from srfca.report.charts.strips import FIELDS, strips
 from srfca.report.view import RunView
