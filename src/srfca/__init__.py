@@ -14,7 +14,7 @@ from srfca._version import __version__
 from srfca.errors import InputError
 
 if TYPE_CHECKING:
-    from srfca import aggregation, data, distances, federation, methods, models, testing
+    from srfca import aggregation, analysis, data, distances, federation, methods, models, testing
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
     from srfca.engine import Simulation
@@ -37,7 +37,16 @@ _MODULE_OF = {
     "Simulation": "srfca.engine",
     "cluster": "srfca.clustering",
 }
-_MODULES = ("aggregation", "data", "distances", "federation", "methods", "models", "testing")
+_MODULES = (
+    "aggregation",
+    "analysis",
+    "data",
+    "distances",
+    "federation",
+    "methods",
+    "models",
+    "testing",
+)
 
 __all__ = [
     "SRFCA",
@@ -53,6 +62,7 @@ __all__ = [
     "Simulation",
     "__version__",
     "aggregation",
+    "analysis",
     "cluster",
     "data",
     "distances",
