@@ -14,7 +14,17 @@ from srfca._version import __version__
 from srfca.errors import InputError, SrfcaWarning
 
 if TYPE_CHECKING:
-    from srfca import aggregation, data, distances, federation, methods, models, sklearn, testing
+    from srfca import (
+        aggregation,
+        analysis,
+        data,
+        distances,
+        federation,
+        methods,
+        models,
+        sklearn,
+        testing,
+    )
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
     from srfca.engine import Simulation
@@ -40,7 +50,8 @@ _MODULE_OF = {
     "fit": "srfca.fitting",
 }
 _MODULES = (
-    "aggregation", "data", "distances", "federation", "methods", "models", "sklearn", "testing",
+    "aggregation", "analysis", "data", "distances", "federation", "methods", "models", "sklearn",
+    "testing",
 )  # fmt: skip
 
 __all__ = [
@@ -58,6 +69,7 @@ __all__ = [
     "SrfcaWarning",
     "__version__",
     "aggregation",
+    "analysis",
     "cluster",
     "data",
     "distances",

@@ -114,10 +114,7 @@ def test_many_clusters_and_names_are_cut() -> None:
     labels = [number % 50 for number in range(10_000)]
     part = made_up.analysis(labels)
     assert part.sentence().startswith("SR-FCA found 50 clusters of 200 clients.")
-    doubtful = Confidence(
-        np.arange(50), np.full(10_000, 0.5), *np.full((2, 10_000), np.nan),
-        np.full(10_000, -1), np.full(10_000, np.nan), np.full((10_000, 50), 0.02), np.ones(50),
-    )  # fmt: skip
+    doubtful = confidence([0.5] * 10_000)
     text = made_up.analysis(labels, confidence=doubtful).sentence()
     assert "and 9995 more." in text
     assert len(text) < 400

@@ -48,15 +48,9 @@ def test_names_are_in_lower_case() -> None:
     ]  # fmt: skip
     assert LossMoments(CLIENTS, ROWS, torch.ones(3)).name == "lossmoments"
     assert OutputMoments(CLIENTS, ROWS).select(INDEX).clients.tolist() == [6, 4]
-    assert Losses(CLIENTS, ROWS).name == "losses"
-
-
-def test_optimism_goes_with_its_clients() -> None:
-    request = BootstrapLosses(CLIENTS, ROWS, torch.arange(9.0).view(3, 3)).select(INDEX)
-    assert request.optimism is not None
-    assert request.optimism[:, 0].tolist() == [6.0, 0.0]
     assert BootstrapLosses(CLIENTS, ROWS).select(INDEX).clients.tolist() == [6, 4]
     assert DataMoments(CLIENTS).select(INDEX).clients.tolist() == [6, 4]
+    assert Losses(CLIENTS, ROWS).name == "losses"
 
 
 def test_any_integers_become_an_array_of_clients() -> None:

@@ -114,8 +114,6 @@ CLIENTS = np.array([5, 1, 5, 2])
 """A client may be asked for several entries."""
 SHARES = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
 """Class shares of three models; the losses of the last are unknown."""
-OPTIMISM = torch.arange(8.0).view(4, 2)
-"""Of two models; that of the first client differs from entry to entry."""
 
 
 def models(count: int) -> torch.Tensor:
@@ -149,7 +147,7 @@ def requests() -> dict[str, Request[Any]]:
         "moments of losses": LossMoments(CLIENTS, models(2), torch.ones(2).double()),
         "moments of outputs": OutputMoments(CLIENTS, models(2), ("train", "validation")),
         "resamples": BootstrapLosses(CLIENTS, models(3), replicates=9),
-        "resamples, optimism": BootstrapLosses(CLIENTS, models(2), OPTIMISM, ("train",), 9, 4),
+        "resamples, train": BootstrapLosses(CLIENTS, models(2), ("train",), 9, 4),
         "sums of data": DataMoments(CLIENTS, ("train", "validation")),
         "scores": Scores(CLIENTS, models(4)),
         "scores, validation": Scores(CLIENTS, models(4), "validation"),

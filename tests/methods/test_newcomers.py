@@ -12,6 +12,7 @@ from torch import Tensor
 
 from srfca import SRFCA, ClientData, FedAvg, InputError, LocalTraining, Result, Simulation, data
 from srfca.federation import LossMoments, OutputMoments
+from srfca.methods._common.assignment import Assignment
 from srfca.methods._common.input_statistics import INPUT_LIMIT
 from srfca.methods._common.loss_limits import LIMIT
 from srfca.models import linear, mlp
@@ -224,3 +225,61 @@ def test_regressions_without_labels() -> None:
     assert result.input_statistics.means.shape == (3, 1, 1)
     assert result.assign(federation).labels.tolist() == result.labels.tolist()
     assert (result.assign(federation, labels=False).labels == -1).mean() > 0.8
+
+
+def test_a_newcomer_that_is_nearly_a_coin_toss_is_told_so(result: Result) -> None:
+    """One has images of two groups in equal parts, the other images of one."""
+    everyone = parts()
+    first, second = everyone[KNOWN[0]], everyone[KNOWN[1]]
+    mixed = tuple(torch.cat([a, b]) for a, b in zip(first, second, strict=True))
+    clients = ClientData.from_arrays({"mixed": mixed, "clear": first})
+    assignment = replace(result, loss_limits=None).assign(Simulation(clients, MODEL, device="cpu"))
+    assert assignment.client_ids == ("mixed", "clear")
+    assert assignment.doubtful.tolist() == [True, False]
+    groups = {KNOWN[0] % 4, KNOWN[1] % 4}
+    assert {int(assignment.labels[0]), int(assignment.next_cluster[0])} == groups
+    unsure, sure = assignment.sentences()
+    assert "'mixed'" in unsure
+    assert ("nearly a coin toss between cluster" in unsure) or ("is possible" in unsure)
+    assert sure.startswith(f"'clear' belongs to cluster {KNOWN[0] % 4} (confidence 99%")
+
+
+def assignment_of(
+    label: int, confidence: float, losses: list[float] | None = None, scores: float = 0.0
+) -> Assignment:
+    values = [[torch.nan] * 2] if losses is None else [losses]
+    score = np.full((1, len(values[0])), scores)
+    return Assignment(
+        np.array([label]), torch.tensor(values), score, np.array([confidence]), ("ann",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence", "doubtful"),
+    [
+        (assignment_of(-1, torch.nan), "'ann' did not reply.", False),
+        (assignment_of(-1, 0.9, [1.0, 2.0]), "'ann' fits no cluster.", False),
+        (assignment_of(-1, 0.6), "'ann' cannot be placed by its inputs (confidence 60%).", False),
+        (assignment_of(0, 1.0, [1.0]), "'ann' belongs to cluster 0.", False),
+        (
+            assignment_of(0, 0.7, [1.0, 1.1]),
+            "'ann' belongs to cluster 0 (confidence 70%; cluster 1 is possible).",
+            True,
+        ),
+        (
+            assignment_of(1, 0.55, [1.0, 0.9]),
+            "'ann' is nearly a coin toss between cluster 1 and cluster 0 (confidence 55%).",
+            True,
+        ),
+        (
+            assignment_of(1, 0.9999, [1.0, 0.1]),
+            "'ann' belongs to cluster 1 (confidence 99% or more).",
+            False,
+        ),
+    ],
+)
+def test_every_newcomer_has_a_sentence(
+    assignment: Assignment, sentence: str, doubtful: bool
+) -> None:
+    assert assignment.sentences() == [sentence]
+    assert assignment.doubtful.tolist() == [doubtful]

@@ -1,8 +1,7 @@
 """What clients report of the losses of all clusters' models on their data.
 
-Held-out samples are few, so training samples count as well. A client's training samples are known
-to the model of its cluster, whose loss on them is too small. This optimism is estimated on the
-cluster's clients, by the median of held-out loss minus training loss, and added.
+Held-out samples are few, so training samples count as well, although the model of a client's own
+cluster has been trained on them. docs/confidence.md shows what that changes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 from srfca.federation.bootstrap import ComparedLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients
-from srfca.federation.requests import BootstrapLosses, Losses, Split
+from srfca.federation.requests import BootstrapLosses, Split
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -34,7 +33,7 @@ class Evidence:
 
     Args:
         clusters: ``[q]`` the labels of the clusters.
-        losses: ``[m, q]`` mean loss, optimism added.
+        losses: ``[m, q]`` mean loss on training and held-out data.
         shares: ``[m, q]`` fraction of the resamples in which the model has the least loss.
         variances: ``[m, q]`` variance over the client's samples of the difference to the loss of
             its best model; 0 for that one.
@@ -94,15 +93,11 @@ def collect_evidence(
     clusters = shared_clusters(labels)
     rows = models[torch.as_tensor(clusters, device=models.device)]
     m, q = len(labels), len(clusters)
-    placed = positions_of(labels, clusters)
-    optimism = _optimism(federation, rows, placed)
     losses, shares, variances = np.full((3, m, q), np.nan)
     samples = np.zeros(m)
     sizes = federation.sizes.cpu().numpy()
     for block in blocks(np.arange(m), sizes * q + q * (q + 2)):
-        added = torch.as_tensor(_of_own(optimism, placed[block]))
-        request = BootstrapLosses(block, rows, added, _SPLITS, replicates, seed)
-        replies = federation.ask(request)
+        replies = federation.ask(BootstrapLosses(block, rows, _SPLITS, replicates, seed))
         compared = ComparedLosses.unpack(replies.values.cpu().double())
         clients = replies.clients
         losses[clients] = compared.mean.numpy()
@@ -121,34 +116,6 @@ def blocks(clients: Clients, numbers: NDArray[np.int64]) -> Iterator[Clients]:
     """
     ends = np.cumsum(numbers) // _BLOCK
     yield from np.split(clients, np.flatnonzero(np.diff(ends)) + 1)
-
-
-def _optimism(federation: Federation, models: Tensor, placed: Labels) -> Array:
-    """Return by how much losses on training samples are too small, by cluster: ``[q]``."""
-    members = np.flatnonzero(placed >= 0)
-    by_split = []
-    for split in _SPLITS:
-        losses = np.full(len(placed), np.nan)
-        for block in blocks(members, federation.sizes.cpu().numpy()[members] * len(models)):
-            replies = federation.ask(Losses(block, models, split))
-            values = replies.values.cpu().double().numpy()
-            losses[replies.clients] = values[np.arange(len(values)), placed[replies.clients]]
-        by_split.append(losses)
-    excess = by_split[1] - by_split[0]
-    medians = []
-    for cluster in range(len(models)):
-        values = excess[placed == cluster]
-        values = values[np.isfinite(values)]
-        medians.append(max(0.0, float(np.median(values))) if len(values) else 0.0)
-    return np.array(medians)
-
-
-def _of_own(optimism: Array, placed: Labels) -> Array:
-    """Return the optimism of each client's own cluster, 0 for the others: ``[c, q]``."""
-    added = np.zeros((len(placed), len(optimism)))
-    members = np.flatnonzero(placed >= 0)
-    added[members, placed[members]] = optimism[placed[members]]
-    return added
 
 
 def paired_variances(compared: ComparedLosses) -> Array:

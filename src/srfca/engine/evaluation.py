@@ -178,27 +178,18 @@ class Evaluation:
         return torch.cat(reports, dim=1)
 
     def bootstrap_losses(
-        self,
-        models: Tensor,
-        selections: Sequence[Selection],
-        offsets: Sequence[Tensor],
-        draws: Tensor,
-        replicates: int,
+        self, models: Tensor, selections: Sequence[Selection], draws: Tensor, replicates: int
     ) -> Tensor:
         """Return what clients report of every model's losses and of resamples: ``[c, k, 3 + k]``.
 
         Args:
             models: ``[k, P]``
             selections: The samples of all clients.
-            offsets: ``[c, k]`` for each selection, added to the losses.
             draws: ``[c]`` a random stream of each client.
             replicates: How many resamples.
         """
-        parts = []
-        for chosen, offset in zip(selections, offsets, strict=True):
-            added = offset.to(self._device).double().T[:, chosen.owner]
-            parts.append(self._losses_by_sample(models, chosen) + added)
-        losses, owner = torch.cat(parts, dim=1), torch.cat([s.owner for s in selections])
+        losses = torch.cat([self._losses_by_sample(models, s) for s in selections], dim=1)
+        owner = torch.cat([s.owner for s in selections])
         sizes = torch.bincount(owner, minlength=len(draws)).tolist()
         by_client = losses[:, owner.argsort(stable=True)].split(sizes, dim=1)
         reports = [

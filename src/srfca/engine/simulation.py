@@ -426,18 +426,10 @@ class Simulation:
     def _bootstrap_losses(self, request: BootstrapLosses) -> Tensor:
         self._check_width(request.models)
         require(request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}")
-        shape = (len(request.clients), len(request.models))
-        zeros = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        optimism = zeros if request.optimism is None else request.optimism
-        require(
-            tuple(optimism.shape) == shape,
-            f"optimism must have the shape {shape}, not {tuple(optimism.shape)}",
-        )
         selections = self._selections(request.clients, request.splits)
-        offsets = [optimism if split == "train" else zeros for split in request.splits]
         draws = bootstrap_streams(request.seed, self._words[self._indices(request.clients)])
         return self._evaluation.bootstrap_losses(
-            request.models, selections, offsets, draws, request.replicates
+            request.models, selections, draws, request.replicates
         )
 
     @torch.no_grad()

@@ -261,23 +261,15 @@ class BootstrapLosses(Request[Tensor]):
     Args:
         clients: ``[c]``
         models: ``[k, P]``
-        optimism: ``[c, k]`` is added to the losses on training samples: a model that was trained by
-            the client has seen them. None adds nothing.
         splits: Which samples: those of these splits together.
         replicates: How many resamples, each of as many samples as the client has.
         seed: Decides the draws, with the client.
     """
 
     models: Tensor
-    optimism: Tensor | None = None
     splits: tuple[Split, ...] = ("validation",)
     replicates: int = 100
     seed: int = 0
-
-    def select(self, index: NDArray[np.int64]) -> Self:
-        """Return the same request for some of its entries."""
-        optimism = None if self.optimism is None else self.optimism[_at(index, self.optimism)]
-        return replace(self, clients=self.clients[index], optimism=optimism)
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,14 +204,11 @@ def output_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
 
 
 def bootstrap_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
-    """Compare the losses of all models, with resampling: ``[e, k, 3 + k]``."""
-    values, models, optimism = task.values, task.rows["models"], None
-    if "optimism" in values:
-        optimism = torch.tensor(values["optimism"], dtype=torch.float64).view(-1, len(models))
+    """Compare the losses of all models, with resampling: ``[1, k, 3 + k]``."""
+    values = task.values
     request = BootstrapLosses(
-        _itself(1 if optimism is None else len(optimism)), models, optimism, _splits(task),
-        values["replicates"], values["seed"],
-    )  # fmt: skip
+        _itself(), task.rows["models"], _splits(task), values["replicates"], values["seed"]
+    )
     return TaskOutput({"compared": simulation.ask(request).values})
 
 

@@ -276,15 +276,9 @@ class FlowerFederation:
     def _bootstrap_losses(self, request: BootstrapLosses) -> Replies[Tensor]:
         self._require_splits(request.splits)
         require(request.replicates >= 1, f"replicates must be at least 1, not {request.replicates}")
-        count = len(request.models)
-        expected = (len(request.clients), count)
-        require(
-            request.optimism is None or tuple(request.optimism.shape) == expected,
-            f"optimism must have the shape {expected}",
-        )
         messages = bootstrap_messages(request, self._layout.length)
         replies = self._channel.exchange("bootstrap_losses", messages)
-        shape = (count, 3 + count)
+        shape = (len(request.models), 3 + len(request.models))
         compared = gather(request.clients, replies, "compared", shape, torch.float64)
         return Replies(request.clients, compared, replies.missing)
 

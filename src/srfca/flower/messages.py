@@ -158,25 +158,19 @@ def moment_messages(request: LossMoments | OutputMoments, length: int, width: in
 
 def bootstrap_messages(request: BootstrapLosses, length: int) -> Messages:
     """Return the messages that ask clients to compare models on their samples and on resamples."""
-    table, entries = RowTable(), entries_of(request.clients)
+    table = RowTable()
     models = check_rows(request.models, length)
     rows = _all_names(table.add(models))
     if rows is None:
         return _unsendable(request.clients, table)
-    count = len(models)
     values: dict[str, Value] = {
         "splits": [str(split) for split in request.splits],
         "replicates": request.replicates,
         "seed": request.seed,
     }
-    requests = {}
-    for client, positions in entries.items():
-        size, added = 1, {}
-        if request.optimism is not None:
-            size, added = len(positions), {"optimism": _flat(request.optimism[positions])}
-        expects = {"compared": ((size, count, 3 + count), torch.float64)}
-        requests[client] = ClientRequest(expects, {**values, **added}, {"models": rows})
-    return Messages(requests, table)
+    expects = {"compared": ((1, len(models), 3 + len(models)), torch.float64)}
+    ask = ClientRequest(expects, values, {"models": rows})
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), table)
 
 
 def data_moment_messages(request: DataMoments, shape: tuple[int, int]) -> Messages:
@@ -285,7 +279,7 @@ def _with_mixture(
     entries = entries_of(clients)
     requests = {}
     for client, request in messages.requests.items():
-        weights = _flat(mixture.weights[entries[client]])
+        weights: list[float] = mixture.weights[entries[client]].double().flatten().tolist()
         values: dict[str, Value] = {**request.values, "weights": weights}
         values |= {name: column[entries[client]].tolist() for name, column in columns.items()}
         requests[client] = ClientRequest(request.expects, values, {**request.rows, "mixture": rows})
@@ -295,11 +289,6 @@ def _with_mixture(
 def _unsendable(clients: Clients, table: RowTable) -> Messages:
     reason = "not sent: models are infinite or NaN"
     return Messages({}, table, dict.fromkeys(clients.tolist(), reason))
-
-
-def _flat(values: Tensor) -> list[float]:
-    numbers: list[float] = values.double().flatten().tolist()
-    return numbers
 
 
 def _all_names(names: Sequence[str | None]) -> list[str] | None:

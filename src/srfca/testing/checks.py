@@ -189,12 +189,8 @@ def check_evaluation(case: Case) -> None:
         case.compare(request, f"LossMoments on {chosen} data")
         case.compare(OutputMoments(case.clients, models[:2], chosen), f"OutputMoments on {chosen}")
         case.compare(DataMoments(case.clients, chosen), f"DataMoments of {chosen} data")
-        resampled = BootstrapLosses(case.clients, models[:2], None, chosen, 7, seed=1)
+        resampled = BootstrapLosses(case.clients, models[:2], chosen, 7, seed=1)
         case.compare(resampled, f"BootstrapLosses on {chosen} data")
-        optimism = 0.1 * torch.arange(2.0 * len(case.clients)).view(-1, 2)
-        case.compare(
-            replace(resampled, optimism=optimism), f"BootstrapLosses with optimism on {chosen} data"
-        )
     case.compare(Shares(case.clients, models[:3]), "Shares")
     case.compare(Shares(case.clients, mixture), "Shares of mixtures")
     rank = 2
@@ -287,7 +283,6 @@ def check_wrong_input(case: Case) -> None:
         "class shares of too few models": BalancedLosses(clients, models, case.class_shares(1)),
         "moments of models that are too short": OutputMoments(clients, narrow),
         "resamples of models that are too short": BootstrapLosses(clients, narrow),
-        "optimism of too few models": BootstrapLosses(clients, models, models[:, :1]),
         "no resamples": BootstrapLosses(clients, models, replicates=0),
         "sums of no split": DataMoments(clients, ()),
         "scales that are not positive": LossMoments(clients, models, torch.zeros(len(models))),
@@ -435,7 +430,7 @@ def _requests(case: Case) -> list[Request[Any]]:
         BalancedLosses(clients, models[:3], case.class_shares(3)),
         LossMoments(clients, models[:2], torch.ones(2, dtype=torch.float64)),
         OutputMoments(clients, models[:2]),
-        BootstrapLosses(clients, models[:3], torch.ones(len(clients), 3), ("train",)),
+        BootstrapLosses(clients, models[:3], ("train",)),
         DataMoments(clients),
         Shares(clients, case.mixture()),
         Scores(clients, models),

@@ -288,19 +288,10 @@ class ReferenceFederation:
         self.check_rows(request.models)
         require(request.replicates >= 1, f"{request.replicates} replicates")
         count = len(request.models)
-        shape = (len(request.clients), count)
-        optimism = torch.zeros(shape) if request.optimism is None else request.optimism
-        require(tuple(optimism.shape) == shape, f"optimism must have the shape {shape}")
         rows = []
-        for entry, client in enumerate(request.clients.tolist()):
-            losses = torch.cat(
-                [
-                    self._sample_losses(request.models, client, split)
-                    + (optimism[entry].double().unsqueeze(1) if split == "train" else 0)
-                    for split in request.splits
-                ],
-                dim=1,
-            )
+        for client in request.clients.tolist():
+            parts = [self._sample_losses(request.models, client, s) for s in request.splits]
+            losses = torch.cat(parts, dim=1)
             n = losses.shape[1]
             stream = streams(
                 Key(request.seed, "bootstrap"), client_words([self.client_ids[client]])
