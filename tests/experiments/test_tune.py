@@ -31,7 +31,7 @@ def test_trials_are_ranked_and_scored_like_runs() -> None:
     finished: list[Trial] = []
     ranked = tune(digits(), trials=4, seeds=2, on_finish=finished.append)
     assert [trial.number for trial in finished] == [0, 1, 2, 3]
-    assert finished[0].settings == ("sr-fca.lr=0.5", "sr-fca.trim=0.1", "sr-fca.threshold=auto")
+    assert finished[0].settings == ("sr-fca.lr=0.5", "sr-fca.trim=0.05", "sr-fca.threshold=auto")
     assert sorted(finished, key=lambda t: (-t.score, t.number)) == ranked
     experiment = digits(*ranked[0].settings)
     scores = []

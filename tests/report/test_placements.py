@@ -14,7 +14,7 @@ def assignment(
 ) -> Assignment:
     return Assignment(
         np.array(labels), torch.tensor(losses, dtype=torch.float64), np.array(scores),
-        np.array(confidence),
+        np.array(confidence), tuple(str(client) for client in range(len(labels))),
     )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_several_diverged_clients_are_counted() -> None:
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [(FedAvg(local=LOCAL), Train), (SRFCA(local=LOCAL, threshold="40%"), Losses)],
+    [(FedAvg(local=LOCAL), Train), (SRFCA(local=LOCAL, threshold="40%", trim=0), Losses)],
     ids=["FedAvg", "SR-FCA"],
 )
 def test_methods_report_a_client_that_was_missing_before(
