@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,8 +85,10 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     before = scored([0.5, 0.6, 0.7, 0.6], [1.0, 1.2, 0.8, 1.1])
     both = scored([0.6, 0.6, 0.8, 0.7], [0.8, 1.0, 0.7, 0.9])
     assert helps(both, before)
-    coarse = scored([0.5, 0.6, 0.7, 0.7], [0.8, 1.0, 0.7, 0.9])
-    assert compare(coarse, before).t == 1
+    single = scored([0.5, 0.6, 0.7, 0.7], [0.8, 1.0, 0.7, 0.9])
+    assert compare(single, before).t == pytest.approx(1)
+    assert not helps(single, before), "one client alone is no evidence"
+    coarse = scored([0.5, 0.6, 0.8, 0.7], [0.8, 1.0, 0.7, 0.9])
     assert helps(coarse, before), "a little accuracy, and a clear loss"
     calibrated = scored([0.5, 0.6, 0.7, 0.5], [0.5, 0.6, 0.4, 0.6])
     assert compare_losses(calibrated, before).t > 2

@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 from srfca.federation.replies import ClientScores
 
 
+HELPS = 2.25
+"""Standard errors of accuracy and loss together by which fine-tuning helps."""
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """How an answer does on held-out data.
@@ -93,17 +97,18 @@ def compare_losses(first: ClientScores, second: ClientScores) -> Comparison:
 
 
 def helps(tuned: ClientScores, before: ClientScores) -> bool:
-    """Tell whether fine-tuning helps: by two standard errors of accuracy and loss together.
+    """Tell whether fine-tuning helps: by some two standard errors of accuracy and loss together.
 
     Accuracy on few samples is coarse, so that losses count too. But they are swayed by calibration:
     where labels are noisy, any fine-tuning improves them. So they count at most as much as
-    accuracy. Without accuracy, one standard error of the loss is enough.
+    accuracy. A single client that does better is one standard error of accuracy, which is too
+    little. Without accuracy, one standard error of the loss is enough.
     """
     by_loss = compare_losses(tuned, before)
     if tuned.accuracy is None or before.accuracy is None:
         return by_loss.t >= 1
     by_accuracy = compare(tuned, before).t
-    return by_accuracy + min(by_loss.t, by_accuracy) >= 2
+    return by_accuracy + min(by_loss.t, by_accuracy) >= HELPS
 
 
 def _mean_gain(gains: NDArray[np.float64]) -> Comparison:
