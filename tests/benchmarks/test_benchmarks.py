@@ -150,7 +150,11 @@ def test_calibration_is_measured() -> None:
     options = ["--seeds", "1", "--only", "digits, 3 and 8 swapped", "digits, label permutations"]
     done = run(str(BENCHMARKS / "calibration.py"), *options)
     assert done.returncode == 0, done.stderr
-    for title in ("| formula | T | SR-FCA |", "| 0.99 to 1.00 |", "| federation | clients | wrong |"):
+    for title in (
+        "| formula | T | SR-FCA |",
+        "| 0.99 to 1.00 |",
+        "| federation | clients | wrong |",
+    ):
         assert title in done.stdout
     done = run(str(BENCHMARKS / "calibration.py"), "--newcomers", *options)
     assert done.returncode == 0, done.stderr

@@ -16,5 +16,7 @@ def test_python_blocks_run_as_printed(page: str, tmp_path: Path) -> None:
 
 def test_the_files_of_the_answer_are_written(tmp_path: Path) -> None:
     code = code_blocks("docs/answer.md", "python")[0][1]
-    assert "SR-FCA found 4 clusters of 10, 10, 10, 10 clients." in run_python(["-c", code], tmp_path)
+    assert "SR-FCA found 4 clusters of 10, 10, 10, 10 clients." in run_python(
+        ["-c", code], tmp_path
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"clusters.csv", "analysis.json"}
