@@ -38,7 +38,7 @@ def test_clusters() -> None:
     )
     assert part.sentence() == (
         "SR-FCA found 2 clusters of 2, 2 clients. Mean accuracy on test data is 5.0 points higher "
-        "(within noise) than one model for all, and 35.0 points higher than every client alone. "
+        "(within noise) than with one model for all, and 35.0 points higher than with every client alone. "
         "2 of 4 clients in clusters are placed with at least 95% confidence. "
         "Doubtful (below 80%): d, c. 1 client does worse than with one model for all: c."
     )
@@ -50,7 +50,9 @@ def test_clusters_by_loss() -> None:
         [0, 0, 1, 1], scores=made_up.scores(None, [1.0] * 4), confidence=confidence([0.99] * 4),
         reference=Reference("validation", answer, together, None),
     )  # fmt: skip
-    assert "Mean loss on held-out data is 50.0% lower than one model for all." in part.sentence()
+    assert (
+        "Mean loss on held-out data is 50.0% lower than with one model for all." in part.sentence()
+    )
     assert part.sentence().endswith("No client does worse than with one model for all.")
 
 

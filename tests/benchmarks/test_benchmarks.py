@@ -155,3 +155,18 @@ def test_rates_of_fine_tuning_are_compared() -> None:
     header, _, line = done.stdout.splitlines()
     assert line.startswith("| rotated-digits | ")
     assert len(line.split(" | ")) == len(header.split(" | ")) == 13
+
+
+def test_calibration_is_measured() -> None:
+    options = ["--seeds", "1", "--only", "digits, 3 and 8 swapped", "digits, label permutations"]
+    done = run(str(BENCHMARKS / "calibration.py"), *options)
+    assert done.returncode == 0, done.stderr
+    for title in (
+        "| formula | T | SR-FCA |",
+        "| 0.99 to 1.00 |",
+        "| federation | clients | wrong |",
+    ):
+        assert title in done.stdout
+    done = run(str(BENCHMARKS / "calibration.py"), "--newcomers", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Newcomers: ")

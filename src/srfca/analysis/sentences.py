@@ -45,8 +45,8 @@ def _gains(analysis: Analysis) -> str:
     compared = [
         f"{_amount(gain)} {name}"
         for gain, name in (
-            (over_global, "than one model for all"),
-            (over_alone, "than every client alone"),
+            (over_global, "than with one model for all"),
+            (over_alone, "than with every client alone"),
         )
         if gain is not None
     ]
