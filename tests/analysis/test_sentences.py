@@ -38,8 +38,8 @@ def test_clusters() -> None:
     )
     assert part.sentence() == (
         "SR-FCA found 2 clusters of 2, 2 clients. Mean accuracy on test data is 5.0 points higher "
-        "(within noise) than with one model for all, and 35.0 points higher than with every client alone. "
-        "2 of 4 clients in clusters are placed with at least 95% confidence. "
+        "(within noise) than with one model for all, and 35.0 points higher than with every client "
+        "alone. 2 of 4 clients in clusters are placed with at least 95% confidence. "
         "Doubtful (below 80%): d, c. 1 client does worse than with one model for all: c."
     )
 

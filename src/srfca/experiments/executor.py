@@ -195,7 +195,7 @@ class TitledMonitor(Monitors):
     """A monitor that puts the run's title before the names of stages.
 
     Args:
-        monitor: Is told everything.
+        monitor: Receives every call.
         title: Of the run.
     """
 

@@ -1,7 +1,7 @@
 """Colors and shapes of clusters, which people with color blindness can tell apart.
 
 Up to seven clusters have the colors of Okabe and Ito. More have hues all around the circle in three
-shades; a chart of so many clusters labels them with their numbers.
+shades; a chart with more clusters labels them with their numbers.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _majority(labels: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """A run, as far as it is known: also while it goes on.
+    """A run: finished, or what is there of a running one.
 
     Args:
         method: Name of the method.

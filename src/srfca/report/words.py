@@ -31,7 +31,7 @@ def truth_sentence(metrics: Mapping[str, Any]) -> str:
 
 def findings(view: RunView) -> list[str]:
     """Return sentences about what a run found, and why."""
-    sentences = [found(view), *_truth(view)]
+    sentences = [outcome(view), *_truth(view)]
     reason = view.history[0].notes.get("reason") if view.history else None
     if reason:
         sentences.append(f"Threshold of ONE_SHOT: {reason}.")
@@ -40,7 +40,7 @@ def findings(view: RunView) -> list[str]:
     return sentences
 
 
-def found(view: RunView) -> str:
+def outcome(view: RunView) -> str:
     """Return a sentence about the clusters of a run."""
     if not view.clustered:
         return f"{view.method} finds no clusters: it gives {_models(view)}."
@@ -77,10 +77,12 @@ def warnings(view: RunView) -> list[str]:
                      f"{_clients(count)} are in no cluster, and have no model.")  # fmt: skip
     missing = [reply for stage in view.history for reply in stage.notes.get("missing", ())]
     if missing:
-        who = Counter(reply["client"] for reply in missing)
-        often = ", ".join(f"{client} ({times})" for client, times in who.most_common(5))
-        more = f" and {len(who) - 5} more" if len(who) > 5 else ""
-        lines.append(f"{len(missing)} replies are missing, of {_clients(len(who))}: {often}{more}.")
+        counts = Counter(reply["client"] for reply in missing)
+        often = ", ".join(f"{client} ({times})" for client, times in counts.most_common(5))
+        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+        lines.append(
+            f"{len(missing)} replies are missing, of {_clients(len(counts))}: {often}{more}."
+        )
     return lines
 
 

@@ -260,11 +260,11 @@ def check_curves(case: MethodCase) -> None:
             f"curves must leave {name} as they are",
         )
     added = _num_points(result) - _num_points(plain)
-    asked = result.budget.evaluations - plain.budget.evaluations
+    evaluations = result.budget.evaluations - plain.budget.evaluations
     require_check(
-        added <= asked,
-        f"curves added {added} points, but only {asked} evaluations are counted: send requests "
-        "through run.ask",
+        added <= evaluations,
+        f"curves added {added} points, but only {evaluations} evaluations are counted: send "
+        "requests through run.ask",
     )
 
 

@@ -1,4 +1,4 @@
-"""Learning curves: what becomes known of the clusters' scores while a run goes on."""
+"""Learning curves: what becomes known of the clusters' scores during a run."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ def cluster_means(values: Tensor, labels: Labels, num_clusters: int) -> Means:
     >>> cluster_means(torch.tensor([1.0, 3.0, torch.nan, 9.0]), np.array([0, 0, 1, -1]), 2)
     (2.0, None)
     """
-    known = values.detach().cpu().double().numpy()
-    counted = np.isfinite(known) & (labels >= 0)
+    numbers = values.detach().cpu().double().numpy()
+    counted = np.isfinite(numbers) & (labels >= 0)
     counts = np.bincount(labels[counted], minlength=num_clusters)
-    sums = np.bincount(labels[counted], known[counted], minlength=num_clusters)
+    sums = np.bincount(labels[counted], numbers[counted], minlength=num_clusters)
     return tuple(
         float(total / count) if count else None for total, count in zip(sums, counts, strict=True)
     )

@@ -74,7 +74,7 @@ class Monitors(Monitor):
     """Several monitors as one.
 
     Args:
-        monitors: They are told in this order.
+        monitors: Called in this order.
     """
 
     def __init__(self, monitors: Sequence[Monitor]) -> None:

@@ -1,4 +1,4 @@
-"""Stages as JSON and tensors, for the files of a result, and of a run that goes on."""
+"""Stages as JSON and tensors, for the files of a result, and of a running one."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from srfca.federation.replies import ClientScores
 
-
 HELPS = 2.25
 """Standard errors of accuracy and loss together by which fine-tuning helps."""
 

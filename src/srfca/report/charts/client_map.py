@@ -22,19 +22,19 @@ def client_map(view: RunView) -> Figure | None:
     shown = sample_clients(view.labels, MAP_CLIENTS)
     stage = view.distance_stage
     if stage is not None and stage.distances is not None:
-        found = scaled(np.asarray(stage.distances[np.ix_(shown, shown)], dtype=np.float64))
+        embedding = scaled(np.asarray(stage.distances[np.ix_(shown, shown)], dtype=np.float64))
         origin = "the distances between their local models"
     elif view.individual_models is not None:
         rows = view.individual_models[shown].detach().cpu().double().numpy()
-        found, origin = principal(rows), "their models"
+        embedding, origin = principal(rows), "their models"
     else:
         return None
-    if found is None:
+    if embedding is None:
         return None
-    places, explained = found
+    places, explained = embedding
     caption = (
         f"Each point is a client; near points have similar models. The two axes keep "
-        f"{explained:.0%} of what {origin} say{_who(view)}."
+        f"{explained:.0%} of what {origin} say{_colors_and_shapes(view)}."
     )
     if len(shown) < view.num_clients:
         caption += f" {len(shown)} of the {view.num_clients:,} clients are shown."
@@ -49,7 +49,7 @@ def client_map(view: RunView) -> Figure | None:
     )
 
 
-def _who(view: RunView) -> str:
+def _colors_and_shapes(view: RunView) -> str:
     if view.truth is None:
         return ". Numbers are those of the clusters"
     return ". Numbers and colors are those of the clusters, shapes those of the true ones"
@@ -66,10 +66,10 @@ def scaled(distances: Numbers) -> tuple[Numbers, float] | None:
     """
     d = (distances + distances.T) / 2
     np.fill_diagonal(d, 0.0)
-    known = np.isfinite(d)
-    if len(d) < 3 or not (d[known] > 0).any():
+    finite = np.isfinite(d)
+    if len(d) < 3 or not (d[finite] > 0).any():
         return None
-    d = np.where(known, d, np.median(d[known & ~np.eye(len(d), dtype=bool)]))
+    d = np.where(finite, d, np.median(d[finite & ~np.eye(len(d), dtype=bool)]))
     squares = d**2
     centered = squares - squares.mean(0) - squares.mean(1)[:, None] + squares.mean()
     eigenvalues, vectors = np.linalg.eigh(-centered / 2)
@@ -78,10 +78,10 @@ def scaled(distances: Numbers) -> tuple[Numbers, float] | None:
 
 def principal(rows: Numbers) -> tuple[Numbers, float] | None:
     """Return places of clients by the two principal components of their rows ``[c, P]``."""
-    known = np.asarray(np.isfinite(rows).all(axis=1))
-    if known.sum() < 3:
+    finite = np.asarray(np.isfinite(rows).all(axis=1))
+    if finite.sum() < 3:
         return None
-    rows = np.where(known[:, None], rows, rows[known].mean(0))
+    rows = np.where(finite[:, None], rows, rows[finite].mean(0))
     centered = rows - rows.mean(0)
     if not centered.any():
         return None

@@ -31,8 +31,8 @@ def distance_matrix(view: RunView) -> Figure | None:
     shown = sample_clients(view.labels, MATRIX_CLIENTS)
     matrix = np.array(stage.distances[np.ix_(shown, shown)], dtype=np.float64)
     np.fill_diagonal(matrix, np.nan)
-    known = matrix[np.isfinite(matrix)]
-    if not len(known):
+    finite = matrix[np.isfinite(matrix)]
+    if not len(finite):
         return None
     chart = layer(
         _cells(view, shown, matrix, distance_title(stage)),
@@ -61,8 +61,8 @@ def distance_title(stage: Stage) -> str:
 
 def _cells(view: RunView, shown: Indices, matrix: Numbers, title: str) -> alt.Chart:
     """Return the cells; numbers alone are in the data, and the chart computes row and column."""
-    m, known = len(shown), matrix[np.isfinite(matrix)]
-    domain = [float(f"{number:.3g}") for number in np.quantile(known, (0.0, 0.98))]
+    m, finite = len(shown), matrix[np.isfinite(matrix)]
+    domain = [float(f"{number:.3g}") for number in np.quantile(finite, (0.0, 0.98))]
     numbers = [UNKNOWN if (n := short(v, 3)) is None else n for v in matrix.ravel().tolist()]
     clients = values(
         {

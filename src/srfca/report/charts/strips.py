@@ -50,13 +50,13 @@ def strips(
         line: A number to mark by a line.
 
     Returns:
-        None if no number is known.
+        None if no number is finite.
     """
-    known = np.isfinite(numbers)
-    if not known.any():
+    finite = np.isfinite(numbers)
+    if not finite.any():
         return None
     shown = sample_clients(view.labels, STRIP_CLIENTS)
-    shown = shown[known[shown]]
+    shown = shown[finite[shown]]
     rows = cluster_rows(view)
     order = row_order(rows)
     lines = [
@@ -141,9 +141,9 @@ def _means(
     numbers: Numbers, rows: list[tuple[str, str]], order: list[str]
 ) -> list[dict[str, object]]:
     of_row = np.array([row for row, _ in rows])
-    known = np.isfinite(numbers)
+    finite = np.isfinite(numbers)
     return [
-        {"cluster": row, "value": short(float(numbers[known & (of_row == row)].mean()))}
+        {"cluster": row, "value": short(float(numbers[finite & (of_row == row)].mean()))}
         for row in order
-        if (known & (of_row == row)).any()
+        if (finite & (of_row == row)).any()
     ]

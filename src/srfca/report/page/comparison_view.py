@@ -91,8 +91,8 @@ def _sentences(metrics: Sequence[Metrics]) -> list[str]:
     """Return what methods that were not given K found, if there is one run of each."""
     if len({run["seed"] for run in metrics}) > 1:
         return []
-    found = (run for run in metrics if run["num_clusters"] is not None and run["k"] is None)
-    return [words.clusters_sentence(run) for run in found]
+    clustered = (run for run in metrics if run["num_clusters"] is not None and run["k"] is None)
+    return [words.clusters_sentence(run) for run in clustered]
 
 
 def _run_line(run: RunView, link: str) -> RunLine:

@@ -82,11 +82,11 @@ def _sure_facts(view: RunView) -> list[Fact]:
     confidence = None if view.analysis is None else view.analysis.confidence
     if confidence is None:
         return []
-    known = confidence.confidence[np.isfinite(confidence.confidence)]
-    if not len(known):
+    finite = confidence.confidence[np.isfinite(confidence.confidence)]
+    if not len(finite):
         return []
     doubtful = int(confidence.doubtful.sum())
-    return [Fact("mean confidence", f"{known.mean():.0%}", f"{doubtful:,} clients doubtful")]
+    return [Fact("mean confidence", f"{finite.mean():.0%}", f"{doubtful:,} clients doubtful")]
 
 
 def _cost_facts(view: RunView) -> list[Fact]:

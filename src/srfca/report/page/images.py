@@ -34,18 +34,18 @@ def mean_images(view: RunView) -> list[Image]:
     differences = None if view.analysis is None else view.analysis.differences
     if differences is None or differences.input_shape is None:
         return []
-    found = {
+    images = {
         part.cluster: pixels
         for part in differences.by_cluster[:MAX_IMAGES]
         if (pixels := _pixels(part.mean_input, differences.input_shape)) is not None
     }
-    if not found:
+    if not images:
         return []
-    every = np.concatenate([pixels.ravel() for pixels in found.values()])
+    every = np.concatenate([pixels.ravel() for pixels in images.values()])
     low, high = float(every.min()), float(every.max())
     return [
         Image(cluster, as_png((pixels - low) / ((high - low) or 1.0)))
-        for cluster, pixels in found.items()
+        for cluster, pixels in images.items()
     ]
 
 

@@ -92,7 +92,7 @@ def page(views: Sequence[View], title: str, live: bool = False) -> str:
     Args:
         views: What it shows; the first is shown first.
         title: Of the page.
-        live: Whether a server updates it while a run goes on.
+        live: Whether a server updates it during a run.
 
     Returns:
         HTML that refers to no other file.

@@ -54,7 +54,7 @@ def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
         "clustered": view.clustered,
         "versions": view.versions,
     }
-    sections = [Section(f"{prefix}found", "What was found", parts.found(prefix, shown))]
+    sections = [Section(f"{prefix}found", "What was found", parts.outcome(prefix, shown))]
     if view.clustered:
         sections.append(Section(f"{prefix}clusters", "Clusters", parts.clusters(prefix, shown)))
     sections.append(Section(f"{prefix}clients", "Clients", parts.clients(prefix, shown)))

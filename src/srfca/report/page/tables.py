@@ -88,10 +88,10 @@ def _score_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
     form, worst = (".1%", np.min) if percent else (".3g", np.max)
     means, worsts = [], []
     for cluster in clusters:
-        known = scores[view.partition.members(cluster)]
-        known = known[np.isfinite(known)]
-        means.append(format(known.mean(), form) if len(known) else "-")
-        worsts.append(format(float(worst(known)), form) if len(known) else "-")
+        finite = scores[view.partition.members(cluster)]
+        finite = finite[np.isfinite(finite)]
+        means.append(format(finite.mean(), form) if len(finite) else "-")
+        worsts.append(format(float(worst(finite)), form) if len(finite) else "-")
     return {view.clients.score_name: means, "worst client": worsts}
 
 
