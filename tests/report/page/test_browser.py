@@ -62,6 +62,18 @@ def open_page(driver: Any, pages: Path, name: str, width: int = 1280, dark: bool
     forget(driver)
     problems(driver)
     driver.get(f"file://{pages / name}.html")
+    wait_for_tables(driver)
+
+
+def wait_for_tables(driver: Any) -> None:
+    """Wait until the page's script has filled all tables of clients."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    filled = (
+        "return [...document.querySelectorAll('.client-table')]"
+        ".every((table) => table.querySelector('[role=status]'))"
+    )
+    WebDriverWait(driver, 60).until(lambda d: d.execute_script(filled))
 
 
 def texts(driver: Any, selector: str) -> list[str]:
