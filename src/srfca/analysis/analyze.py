@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ import torch
 from srfca.analysis.analysis import Analysis, DecisionNotes
 from srfca.analysis.client_scores import best_split
 from srfca.analysis.confidence import measure_confidence
-from srfca.analysis.differences import Differences, Names, describe_data
+from srfca.analysis.differences import Differences, Names, describe_data, table_names
 from srfca.analysis.evidence import Evidence, collect_evidence, shared_clusters
 from srfca.analysis.layers import layer_differences
 from srfca.analysis.reference import Reference, history_reference
@@ -44,8 +45,9 @@ def analyze(
             itself has tried, if anything.
         differences: Ask for sums of the clients' data, to say what differs between clusters.
         replicates: How many times clients resample their data.
-        feature_names: Of the inputs, in order.
-        class_names: Of the classes, in order.
+        feature_names: Of the inputs, in order. None takes those of the table that the clients were
+            made of, if they were (``Result.schema``), and shows means in its units.
+        class_names: Of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
 
     Raises:
@@ -82,11 +84,7 @@ def analyze(
         )
     described = None
     if differences and len(clusters) > 1:
-        names = Names(
-            None if feature_names is None else tuple(feature_names),
-            None if class_names is None else tuple(class_names),
-            None if input_shape is None else tuple(input_shape),
-        )
+        names = _names(result, feature_names, class_names, input_shape)
         described = _differences(result, federation, names)
     return Analysis(
         **{
@@ -96,6 +94,21 @@ def analyze(
             "differences": described,
         }
     )
+
+
+def _names(
+    result: Result,
+    feature_names: Sequence[str] | None,
+    class_names: Sequence[str] | None,
+    input_shape: Sequence[int] | None,
+) -> Names:
+    """Return the names that are given, and else those of the table that the result is of."""
+    names = Names() if result.schema is None else table_names(result.schema)
+    if feature_names is not None:
+        names = replace(names, features=tuple(feature_names), units=(), shares=frozenset())
+    if class_names is not None:
+        names = replace(names, classes=tuple(class_names))
+    return names if input_shape is None else replace(names, input_shape=tuple(input_shape))
 
 
 def _evidence(result: Result, federation: Federation, replicates: int) -> Evidence | None:

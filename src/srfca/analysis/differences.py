@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from srfca.analysis.evidence import blocks, positions_of
 from srfca.analysis.layers import LayerDifference
+from srfca.data.schema import Schema
 from srfca.errors import require
 from srfca.federation.data_moments import ColumnMoments
 from srfca.federation.protocol import Federation
@@ -95,16 +96,57 @@ class Differences:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of features and classes, and the shape of an input, as far as they are known."""
+    """Names and units of features and targets, as far as they are known.
+
+    Args:
+        features: Names of the inputs.
+        classes: Names of the classes.
+        input_shape: The shape of an input.
+        target: Name of a target that is a value.
+        units: Mean and scale of each column, inputs and then a target that is a value, that were
+            standardized by them; empty for columns as they are.
+        shares: Names of inputs that are 1 or 0, whose means are shares.
+    """
 
     features: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     input_shape: tuple[int, ...] | None = None
+    target: str = "target"
+    units: tuple[tuple[float, float], ...] = ()
+    shares: frozenset[str] = frozenset()
 
     @property
     def are_images(self) -> bool:
         """Whether inputs are images, whose single pixels are not worth a word."""
         return self.input_shape is not None and len(self.input_shape) > 1 and self.features is None
+
+    def in_units(self, column: int, mean: float) -> float:
+        """Return the mean of a column in the units that it had before it was standardized."""
+        if column >= len(self.units):
+            return mean
+        center, scale = self.units[column]
+        return mean * scale + center
+
+
+def table_names(schema: Schema) -> Names:
+    """Return the names and units of a table's columns.
+
+    >>> schema = Schema(("age", "city"), target="pay", categories={"city": ("Bonn", "Ulm")},
+    ...                 mean=(40.0, 0.0, 0.0), scale=(10.0, 1.0, 1.0), target_scale=100.0)
+    >>> names = table_names(schema)
+    >>> names.features, names.in_units(0, 1.5), names.in_units(3, 2.0), sorted(names.shares)
+    (('age', 'city=Bonn', 'city=Ulm'), 55.0, 200.0, ['city=Bonn', 'city=Ulm'])
+    """
+    classes = tuple(map(str, schema.classes)) or None
+    if schema.shape is not None:
+        return Names(classes=classes, input_shape=schema.shape, target=schema.target or "target")
+    inputs = schema.inputs
+    unchanged = ((0.0, 1.0),) * len(inputs)
+    units = tuple(zip(schema.mean, schema.scale, strict=True)) or unchanged
+    if schema.target_kind == "values":
+        units = (*units, (schema.target_mean, schema.target_scale))
+    shares = frozenset(f"{name}={v}" for name, values in schema.categories.items() for v in values)
+    return Names(inputs, classes, None, schema.target or "target", units, shares)
 
 
 def describe_data(
@@ -209,11 +251,13 @@ def _compare(cluster: int, inside: _Sums, outside: _Sums, names: Names) -> Clust
     order = np.argsort(-np.abs(differences), kind="stable")
     listed = tuple(
         FeatureDifference(
-            features[column], float(overall.means[0, column]), float(rest.means[0, column]),
+            features[column],
+            names.in_units(column, float(overall.means[0, column])),
+            names.in_units(column, float(rest.means[0, column])),
             float(differences[column]),
         )
         for column in order[:MOST_FEATURES].tolist()
-    )  # fmt: skip
+    )
     described = ClusterDifference(
         cluster=cluster,
         samples=int(overall.counts[0]),
@@ -225,7 +269,7 @@ def _compare(cluster: int, inside: _Sums, outside: _Sums, names: Names) -> Clust
         mean_input=_mean_input(overall, num_inputs),
         words="",
     )
-    words = difference_words(described, names.are_images)
+    words = difference_words(described, names.are_images, names.shares)
     return ClusterDifference(**{**vars(described), "words": words})
 
 
@@ -252,7 +296,7 @@ def _feature_names(names: Names, num_inputs: int, num_targets: int) -> tuple[str
     """Return a name for each column: inputs, then targets."""
     given = _names_of(names.features, num_inputs, "features", "input {}")
     if num_targets == 1:
-        return (*given, "target")
+        return (*given, names.target)
     return (*given, *(f"target {number}" for number in range(num_targets)))
 
 
@@ -269,29 +313,44 @@ def _names_of(given: Sequence[str] | None, count: int, kind: str, pattern: str) 
     return tuple(map(str, given))
 
 
-def difference_words(described: ClusterDifference, are_images: bool = False) -> str:
+def difference_words(
+    described: ClusterDifference, are_images: bool = False, shares: frozenset[str] = frozenset()
+) -> str:
     """Return in words what stands out in the data of a cluster.
 
     Args:
         described: What the data are like.
         are_images: Leave out single inputs.
+        shares: Names of inputs whose means are shares.
     """
     parts = _label_words(described)
     chance = 4 / np.sqrt(max(described.samples, 1))
     if not are_images:
         for feature in described.features[:3]:
             if abs(feature.difference) >= max(STANDS_OUT, chance):
-                higher = "higher" if feature.difference > 0 else "lower"
-                parts.append(
-                    f"{feature.name} is {higher}: {feature.mean:.3g} against {feature.others:.3g} "
-                    f"({abs(feature.difference):.1f} standard deviations)"
-                )
+                parts.append(_feature_words(feature, feature.name in shares))
     elif described.features:
         most = abs(described.features[0].difference)
         if most >= max(STANDS_OUT, chance):
             parts.append(f"the mean image differs, by up to {most:.1f} standard deviations a pixel")
     classes = _class_words(described)
     return "; ".join([*parts, *classes]) or "labels and inputs are alike on average"
+
+
+def _feature_words(feature: FeatureDifference, is_share: bool) -> str:
+    """Return in words how a feature differs.
+
+    >>> _feature_words(FeatureDifference("carrier=UA", 0.394, 0.1, 0.7), True)
+    'carrier=UA is more common: 39% against 10%'
+    """
+    higher = feature.difference > 0
+    if is_share:
+        word = "more" if higher else "less"
+        return f"{feature.name} is {word} common: {feature.mean:.0%} against {feature.others:.0%}"
+    return (
+        f"{feature.name} is {'higher' if higher else 'lower'}: {feature.mean:.4g} against "
+        f"{feature.others:.4g} ({abs(feature.difference):.1f} standard deviations)"
+    )
 
 
 def _label_words(described: ClusterDifference) -> list[str]:
