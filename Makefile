@@ -8,8 +8,8 @@ DEMO := sr-fca,oracle,ifca,global,local
 
 .PHONY: demo test test-slow test-all lint types check docs bench clean
 
-demo: .venv/installed  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
-	$(BIN)/srfca compare rotated-digits --methods $(DEMO)
+demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
+	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
 
 test: .venv/installed-dev  ## all tests but those on a real network; COVERAGE=--cov measures coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(COVERAGE) -m "not slow"
@@ -35,7 +35,7 @@ bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/p
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md
 
 clean:
-	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo.html
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -50,6 +50,10 @@ clean:
 
 .venv/installed-fast: .venv/installed
 	$(PIP) --editable '.[fast]'
+	@touch $@
+
+.venv/installed-report: .venv/installed
+	$(PIP) --editable '.[report]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed

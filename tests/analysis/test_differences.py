@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 from srfca import ClientData, InputError, Simulation
-from srfca.analysis.differences import Names, describe_data, difference_words
+from srfca.analysis.differences import Names, describe_data, difference_words, table_names
 from srfca.analysis.layers import layer_differences
 from srfca.data.transforms import permute_labels
 from srfca.models import linear, mlp
@@ -170,3 +172,26 @@ def test_layers_are_ordered_by_their_difference() -> None:
     pairs = np.mean([6.0**2, 0.0, 6.0**2])
     assert differences[0].difference == pytest.approx(np.sqrt(pairs) / 3)
     assert differences[2].difference == 0.0
+
+
+def test_names_and_units_are_those_of_the_table() -> None:
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(8), 60)
+    far = number % 2 == 0
+    miles = rng.normal(np.where(far, 2000, 500), 50)
+    rows = {
+        "airport": number, "miles": miles, "minutes": miles * np.where(far, 0.1, 0.3),
+        "carrier": np.where(rng.random(480) < np.where(far, 0.8, 0.3), "UA", "AA"),
+    }  # fmt: skip
+    clients = ClientData.from_frame(rows, client="airport", target="minutes", target_kind="values")
+    assert clients.schema is not None
+    federation = Simulation(clients, linear(3))
+    labels = np.array([0, 1] * 4)
+    first, _ = describe_data(federation, labels, CLUSTERS, table_names(clients.schema))
+    by_name = {feature.name: feature for feature in first.features}
+    assert set(by_name) == {"miles", "carrier=AA", "carrier=UA", "minutes"}
+    assert by_name["miles"].mean == pytest.approx(2000, rel=0.02)
+    assert by_name["miles"].others == pytest.approx(500, rel=0.05)
+    assert by_name["minutes"].mean == pytest.approx(200, rel=0.05)
+    assert re.search(r"miles is higher: \d{4} against \d{3}", first.words)
+    assert re.search(r"carrier=(UA is more|AA is less) common: \d\d% against \d\d%", first.words)

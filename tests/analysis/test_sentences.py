@@ -126,3 +126,13 @@ def test_a_method_without_clusters() -> None:
     part = made_up.analysis([0, 0], clustered=False, method="Global")
     assert part.sentence() == "Global does not look for clusters among its 2 clients."
     assert isinstance(part, Analysis)
+
+
+def test_a_loss_that_clustering_multiplies_is_told_as_a_factor() -> None:
+    considered = {"2 clusters": -0.3, "one model for all": -0.02}
+    text = made_up.analysis([0] * 4, decision=decision(considered)).sentence()
+    assert "; clustering has 15.0 times its loss." in text
+    worse = decision({"2 clusters": 0.7, "one model for all": 0.8})
+    assert (
+        "; clustering is 10.0 points worse." in made_up.analysis([0] * 4, decision=worse).sentence()
+    )

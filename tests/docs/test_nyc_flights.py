@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 from srfca.errors import InputError
 from srfca.experiments import config, runner
+from tests.docs.made_up_flights import write_flights
 from tests.docs.markdown import ROOT
-
-COLUMNS = (
-    "year", "month", "day", "dep_delay", "arr_delay", "carrier", "origin", "dest", "air_time",
-    "distance", "hour",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -35,31 +27,7 @@ def flights() -> ModuleType:
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of 400 flights to four destinations, 40 of them canceled, in the package's format."""
-    rng = np.random.default_rng(0)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for number in range(400):
-        delay, minutes = rng.integers(-10, 60), 100 + 50 * (number % 4) + rng.integers(-5, 6)
-        canceled = number % 10 == 0
-        writer.writerow(
-            [
-                2013,
-                1 + number % 12,
-                1 + number % 28,
-                "" if canceled else delay,
-                "" if canceled else delay - 5,
-                ("AA", "UA")[number % 2],
-                ("EWR", "JFK", "LGA")[number % 3],
-                f"D{number % 4}",
-                "" if canceled else minutes,
-                8 * minutes,
-                5 + number % 18,
-            ]
-        )
-    path = tmp_path / "flights.csv.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("flights.csv", text.getvalue())
+    path = write_flights(tmp_path / "flights.csv.zip", ("D0", "D1", "D2", "D3"), 400)
     monkeypatch.setenv("SRFCA_FLIGHTS", str(path))
     return path
 

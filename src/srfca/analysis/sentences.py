@@ -120,7 +120,7 @@ def _together(analysis: Analysis) -> str:
     clusters = [score for name, score in considered.items() if "cluster" in name]
     one = considered.get("one model for all")
     if clusters and one is not None:
-        compared.append(f"clustering gains {_difference(max(clusters), one)} over one model")
+        compared.append(_clustering(max(clusters), one))
     alone = considered.get("every client alone")
     best = one if one is not None else next(iter(clusters), None)
     if alone is not None and best is not None:
@@ -173,6 +173,19 @@ def _considered(analysis: Analysis) -> dict[str, float]:
         if score is not None:
             scores[entry["name"]] = max(score, scores.get(entry["name"], -np.inf))
     return scores
+
+
+def _clustering(score: float, one: float) -> str:
+    """Say what clustering would bring over one model; scores are as of ``_considered``.
+
+    >>> _clustering(0.821, 0.82), _clustering(-3.0, -0.2)
+    ('clustering gains 0.1 points over one model', 'clustering has 15.0 times its loss')
+    """
+    if score >= one:
+        return f"clustering gains {_difference(score, one)} over one model"
+    if one < 0 and score < 2 * one:
+        return f"clustering has {score / one:.1f} times its loss"
+    return f"clustering is {_verdict_on(score, one)}"
 
 
 def _difference(score: float, other: float) -> str:

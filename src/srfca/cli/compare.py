@@ -102,7 +102,7 @@ def compare(
             experiment, options.device, options.data_dir, folder, monitor, analyzes=True
         )
         comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
-        answers = _answers(executor, comparison)
+        answers = _answers(executor, comparison, keeps=out is not None)
         if report is not None and comparison.metrics:
             write_report(report, [executor.folder_of(spec) for spec in specs])
     failures = tables.failure_lines(comparison.failures)
@@ -134,8 +134,14 @@ class Answer:
     path: Path | None
 
 
-def _answers(executor: RunExecutor, comparison: Comparison) -> list[Answer]:
-    """Compare the answers of all runs with Global and Local, if these ran, and save them again."""
+def _answers(executor: RunExecutor, comparison: Comparison, keeps: bool) -> list[Answer]:
+    """Compare the answers of all runs with Global and Local, if these ran, and save them again.
+
+    Args:
+        executor: Knows the folders of the runs.
+        comparison: The runs.
+        keeps: Whether these folders are there when the command has ended.
+    """
     from srfca.experiments.answer import CLUSTERS_FILE, compared, save_answer
 
     answers = []
@@ -146,7 +152,7 @@ def _answers(executor: RunExecutor, comparison: Comparison) -> list[Answer]:
         folder = executor.folder_of(outcome.spec)
         if folder is not None and analysis is not outcome.analysis:
             save_answer(analysis, folder)
-        path = None if folder is None else folder / CLUSTERS_FILE
+        path = folder / CLUSTERS_FILE if folder is not None and keeps else None
         answers.append(Answer(outcome.metrics, analysis, path))
     return answers
 

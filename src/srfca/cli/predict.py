@@ -41,6 +41,7 @@ def predict(
 
     Clients that are not of the run are assigned to a cluster first.
     """
+    from srfca.analysis.names import count_of
     from srfca.cli.console import show, show_error
     from srfca.experiments import new_data
     from srfca.files import replace_file
@@ -62,7 +63,8 @@ def predict(
     if out is None:
         typer.echo(content, nl=False)
     else:
-        show(f"{len(predictions.client)} predictions for {len(data.client_ids)} clients: {out}")
+        clients = count_of(len(data.client_ids), "client")
+        show(f"{count_of(len(predictions.client), 'prediction')} for {clients}: {out}")
 
 
 def assign(run: SavedRun, new: NewFile, as_json: Json = False, model: Factory = None) -> None:

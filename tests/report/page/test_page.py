@@ -138,3 +138,11 @@ def test_mean_inputs_are_pictures_if_they_are_images() -> None:
 def test_a_method_without_clusters_has_no_section_of_clusters() -> None:
     view = run_view(made_up_view(clustered=False, analyzed=False, num_clusters=1))
     assert "Clusters" not in [section.title for section in view.sections]
+
+
+def test_the_list_of_views_names_the_runs() -> None:
+    other = made_up_view(method="Other", key="other", metrics=made_up_run("other", 0, 0.5))
+    text = report([made_up_view(), other])
+    options = re.findall(r'<option value="[a-z]+[0-9]">(.*?)</option>', text)
+    assert options == ["Comparison", "SR-FCA, seed 0", "Other, seed 0"]
+    assert "2 methods" in text.split("</title>")[0]

@@ -32,7 +32,11 @@ def considered_answers(view: RunView) -> Figure | None:
     ]
     best_first = sorted(considered, key=lambda c: c[score], reverse=score == "accuracy")
     order = alt.Scale(domain=[_name(c) for c in best_first])
-    axis = alt.Axis(format=".0%", tickCount=5) if score == "accuracy" else alt.Axis(tickCount=5)
+    largest = max(c[score] for c in considered)
+    room = alt.Scale(domain=[0, 1.18 * largest or 1.0], nice=False)  # for texts beside the bars
+    axis = alt.Axis(tickCount=5)
+    if score == "accuracy":
+        axis = alt.Axis(format=".0%", values=[part / 5 for part in range(6)])
     base = alt.Chart(values(lines)).encode(
         y=alt.Y(
             "answer:N",
@@ -40,11 +44,11 @@ def considered_answers(view: RunView) -> Figure | None:
             title=None,
             axis=alt.Axis(labelLimit=330, labelExpr="split(datum.label, ', ')"),
         ),
-        x=alt.X("score:Q", title=f"held-out {score}", axis=axis),
+        x=alt.X("score:Q", title=f"held-out {score}", axis=axis, scale=room),
         tooltip=[alt.Tooltip("answer:N"), alt.Tooltip("text:N", title=score)],
     )
     bars = base.mark_bar(height={"band": 0.6}).encode(color=alt.Color("color:N", scale=None))
-    text = base.mark_text(align="right", dx=-5, color="white", fontWeight="bold")
+    text = base.mark_text(align="left", dx=5, fontWeight="bold")
     chart = layer(bars, text.encode(text="text:N"))
     caption = (
         "What the clients' held-out data say about every answer that was considered. The one that "

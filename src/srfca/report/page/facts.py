@@ -71,9 +71,10 @@ def _gain_facts(view: RunView) -> list[Fact]:
     others = ("one model", "training alone")
     for gain, other in zip(gains(view.analysis), others, strict=True):
         if gain is not None:
-            unit = "points of accuracy" if gain.relative is None else "of the loss"
             noise = "" if gain.is_clear else ", within noise"
-            return [Fact(f"gain over {other}", gain.text(), unit + noise)]
+            if gain.relative is None:
+                return [Fact(f"gain over {other}", gain.text(), f"points of accuracy{noise}")]
+            return [Fact(f"loss against {other}", gain.text(), f"lower is better{noise}")]
     return []
 
 

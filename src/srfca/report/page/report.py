@@ -88,7 +88,7 @@ def _views(runs: Sequence[RunView]) -> list[View]:
 def _title(runs: Sequence[RunView]) -> str:
     experiments = list(dict.fromkeys(run.experiment for run in runs))
     seeds = {run.seed for run in runs}
-    parts = [", ".join(experiments[:3]), f"{len({run.name for run in runs})} methods"]
+    parts = [", ".join(experiments[:3]), f"{len({run.method for run in runs})} methods"]
     parts.append(f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {runs[0].seed}")
     return ", ".join(parts)
 

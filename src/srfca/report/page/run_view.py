@@ -59,15 +59,15 @@ def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
         sections.append(Section(f"{prefix}clusters", "Clusters", parts.clusters(prefix, shown)))
     sections.append(Section(f"{prefix}clients", "Clients", parts.clients(prefix, shown)))
 
-    for name, (title, columns) in _CHARTS.items():
+    for name, (heading, columns) in _CHARTS.items():
         if name == "distances" and shown["differences"]:
             body = parts.differences(prefix, shown)
             sections.append(Section(f"{prefix}differences", "What differs", body))
         present = [[drawn[chart] for chart in column if chart in drawn] for column in columns]
         present = [column for column in present if column]
         if present:
-            body = parts.charts(prefix, name, title, present)
-            sections.append(Section(f"{prefix}{name}", title, body))
+            body = parts.charts(prefix, name, heading, present)
+            sections.append(Section(f"{prefix}{name}", heading, body))
     sections.append(Section(f"{prefix}cost", "Cost", parts.cost(prefix, shown)))
     sections.append(Section(f"{prefix}settings", "Settings", parts.settings(prefix, shown)))
     return View(
