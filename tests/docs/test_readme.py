@@ -33,7 +33,9 @@ def test_a_frozen_transformer_trains_its_adapters_alone(tmp_path: Path) -> None:
 def test_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     """Figures may differ a little by processor, and seconds by much."""
     [methods] = re.findall(r"^DEMO := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    pytest.importorskip("vl_convert")
     command = ["-m", "srfca", "compare", "rotated-digits", "--methods", methods]
+    command += ["--report", "demo.html"]
     shown = [words_and_numbers(line) for line in (ROOT / "README.md").read_text().splitlines()]
     for line in run_python(command, tmp_path).splitlines():
         words, numbers = words_and_numbers(line)
@@ -41,6 +43,7 @@ def test_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
             words == other and numbers == pytest.approx(others, abs=5, rel=0.05)
             for other, others in shown
         ), line
+    assert (tmp_path / "demo.html").stat().st_size > 1_000_000
 
 
 def words_and_numbers(line: str) -> tuple[str, list[float]]:
