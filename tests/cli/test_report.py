@@ -112,3 +112,11 @@ def test_without_the_packages_the_error_names_the_extra(
     done = srfca("report", str(run / "out"))
     assert done.returncode == 2
     assert "pip install 'srfca[report]'" in done.stderr
+
+
+def test_a_comparison_that_is_not_kept_names_no_file_of_clusters(tmp_path: Path) -> None:
+    arguments = ["compare", "synthetic", "--quick", "--methods", "sr-fca", "--report", "c.html"]
+    done = srfca(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "A line for each client" not in done.stdout
+    assert done.stdout.rstrip().endswith("Report: c.html")
