@@ -33,8 +33,6 @@ def make_trackers(texts: Iterable[str], name: str) -> list[Tracker]:
         kind, colon, place = text.partition(":")
         if kind not in TRACKERS:
             raise unknown("tracker", kind, TRACKERS)
-        require(
-            not colon or bool(place), f"--track {text} names no place: {kind}:PLACE, or {kind}"
-        )
+        require(not colon or bool(place), f"--track {text} names no place: {kind}:PLACE, or {kind}")
         made.append(TRACKERS[kind](*[place] * bool(place), name=name))
     return made

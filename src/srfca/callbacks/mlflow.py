@@ -17,7 +17,7 @@ class MLflow(Tracker):
 
     Args:
         experiment: Name of MLflow's experiment; it is created if it is missing.
-        tracking_uri: The server, or ``file:`` and a folder; None is as ``MLFLOW_TRACKING_URI`` says.
+        tracking_uri: The server, or ``file:`` and a folder; None is ``MLFLOW_TRACKING_URI``.
         name: Of the run; None is the method and the seed.
 
     Raises:

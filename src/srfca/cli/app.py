@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from srfca._version import __version__
-from srfca.cli import bench, catalog, compare, data, export, flower, predict, report, run, tune, watch
+from srfca.cli import (
+    bench,
+    catalog,
+    compare,
+    data,
+    export,
+    flower,
+    predict,
+    report,
+    run,
+    tune,
+    watch,
+)
 from srfca.cli.console import show_error
 from srfca.errors import InputError
 from srfca.threads import limit_spinning

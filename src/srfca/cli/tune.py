@@ -42,9 +42,9 @@ def tune(
     ] = None,
 ) -> None:
     """Search learning rate, trim and threshold of SR-FCA on validation data."""
+    from srfca.callbacks import ProgressBars
     from srfca.cli import tables
     from srfca.cli.console import show
-    from srfca.callbacks import ProgressBars
     from srfca.experiments import tune as search
 
     def on_finish(trial: Trial) -> None:

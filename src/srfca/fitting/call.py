@@ -75,7 +75,7 @@ def fit(
         X, y, clients, model=model, target_kind=target_kind, standardize=standardize,
         validation=validation, seed=seed, device=device,
     )  # fmt: skip
-    return make_method(method, local).fit(simulation, seed=seed)
+    return make_method(method, local).fit(simulation, seed=seed, callbacks=callbacks)
 
 
 def make_simulation(

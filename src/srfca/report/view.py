@@ -171,9 +171,7 @@ class RunView:
         )
 
     @classmethod
-    def running(
-        cls, start: RunStart, history: tuple[Stage, ...], experiment: str = ""
-    ) -> RunView:
+    def running(cls, start: RunStart, history: tuple[Stage, ...], experiment: str = "") -> RunView:
         """Return the view of a run that goes on.
 
         Args:

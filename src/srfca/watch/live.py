@@ -164,9 +164,7 @@ def _fraction(done: int, steps: int, at: dict[str, int] | None) -> float | None:
     return None if at is None else at["number"] / max(at["total"], 1)
 
 
-def _facts(
-    progress: Progress, view: RunView | None, moved: Sequence[np.ndarray]
-) -> list[Fact]:
+def _facts(progress: Progress, view: RunView | None, moved: Sequence[np.ndarray]) -> list[Fact]:
     if progress.start is None:
         return []
     m = len(progress.start.client_ids)
