@@ -64,16 +64,21 @@ def serve(source: Source, listening: socket.socket) -> None:
         source: What is watched.
         listening: Where browsers connect.
     """
+    with suppress(KeyboardInterrupt):  # uvicorn ends cleanly, and then raises it again
+        make_server(source, listening).run(sockets=[listening])
+
+
+def make_server(source: Source, listening: socket.socket) -> uvicorn.Server:
+    """Return the server of a page."""
     server: uvicorn.Server
     local = listening.getsockname()[0] in LOOPBACK
     app = make_app(source, lambda: server.should_exit, local)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
-        )
-    )
-    with suppress(KeyboardInterrupt):  # uvicorn ends cleanly, and then raises it again
-        server.run(sockets=[listening])
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", ws="none",
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    return server
 
 
 def make_app(source: Source, is_ending: Callable[[], bool], local: bool = True) -> Starlette:
