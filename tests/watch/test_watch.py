@@ -27,7 +27,15 @@ from srfca.federation.middleware.counting import MissingReply
 from srfca.methods import Result, RoundEnd, RunStart, Stage
 from srfca.report.view import moved_clients
 from tests.cli.command import srfca
-from tests.report.browser import browser, draw_all, forget, look, problems, requests, require_browser
+from tests.report.browser import (
+    browser,
+    draw_all,
+    forget,
+    look,
+    problems,
+    requests,
+    require_browser,
+)
 
 pytest.importorskip("starlette", reason="needs srfca[watch]")
 

@@ -61,7 +61,7 @@ def _numbers(values: Tensor) -> Numbers:
     return values.detach().cpu().double().numpy()
 
 
-_TRIALS = ("TOGETHER", "TRY_FINE_TUNE")
+TRIALS = ("TOGETHER", "TRY_FINE_TUNE")
 """Stages of SR-FCA that try another answer."""
 
 
@@ -179,7 +179,7 @@ class RunView:
             history: The stages that are done, at least one.
             experiment: Its name, if there is one.
         """
-        last = next((s for s in reversed(history) if s.name not in _TRIALS), history[-1])
+        last = next((s for s in reversed(history) if s.name not in TRIALS), history[-1])
         return cls(
             method=start.method,
             seed=start.seed,
@@ -252,7 +252,7 @@ class RunView:
         kept = self.note("kept")
         others = {stage.name for stage in self.history if kept and stage.name != kept}
         restarts = {name for name in others if kept and name.split()[0] == kept.split()[0]}
-        return tuple(s for s in self.history if s.name not in {*_TRIALS, *restarts})
+        return tuple(s for s in self.history if s.name not in {*TRIALS, *restarts})
 
     @cached_property
     def distance_stage(self) -> Stage | None:

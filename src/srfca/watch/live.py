@@ -12,7 +12,7 @@ import numpy as np
 
 from srfca.clustering.partition import Partition
 from srfca.report.page.facts import Fact
-from srfca.report.view import RunView, moved_clients
+from srfca.report.view import TRIALS, RunView, moved_clients
 from srfca.watch.progress import Progress
 
 MAX_NAMES = 12
@@ -254,11 +254,11 @@ def named(clients: Sequence[str]) -> str:
 
 def _curve(progress: Progress) -> Curve | None:
     """Return the learning curve: means over clusters, of one kind of score only."""
-    points = [point for point in progress.points if point.split == "validation"]
-    name, split = "held-out", "validation"
+    known = [point for point in progress.points if point.training not in TRIALS]
+    points = [point for point in known if point.split == "validation"]
+    name = "held-out"
     if len(points) < 2:
-        points, name, split = progress.points, "training", "train"
-    points = [point for point in points if point.split == split]
+        points, name = [point for point in known if point.split == "train"], "training"
     accuracy = all(point.accuracy is not None for point in points)
     rows = [point.accuracy if accuracy else point.loss for point in points]
     means = [_mean(row) for row in rows if row is not None]
