@@ -88,7 +88,7 @@ class ProgressFolder(Monitor):
     @contextmanager
     def stage(self, name: str, steps: int) -> Iterator[progress.Callback]:
         """Show a stage, and the local steps that are done."""
-        entered = {"name": name, "steps": steps, "done": 0, "started": time()}
+        entered: dict[str, Any] = {"name": name, "steps": steps, "done": 0, "started": time()}
         self._stages.append(entered)
         self._set(round=None)
 
