@@ -38,8 +38,10 @@ class MLflow(Tracker):
 
     def begin(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Begin a run in the experiment."""
-        found = self._client.get_experiment_by_name(self.experiment)
-        number = found.experiment_id if found else self._client.create_experiment(self.experiment)
+        existing = self._client.get_experiment_by_name(self.experiment)
+        number = (
+            existing.experiment_id if existing else self._client.create_experiment(self.experiment)
+        )
         self._run = self._client.create_run(number, run_name=name).info.run_id
         params = [self._param(key, str(value)[:MAX_LENGTH]) for key, value in parameters.items()]
         self._client.log_batch(self._run, params=params)

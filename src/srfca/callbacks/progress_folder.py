@@ -50,7 +50,7 @@ class ProgressFolder(Monitor):
     """A callback that writes the progress of a run to files, for ``srfca watch``.
 
     A folder of an earlier run is emptied. If a file cannot be written, a warning says so once, and
-    the run goes on.
+    the run continues.
 
     Args:
         folder: Where the result will be; the files are in its folder ``progress``.
@@ -103,7 +103,7 @@ class ProgressFolder(Monitor):
             self._write_if_due()
 
     def round_end(self, end: RoundEnd) -> None:
-        """Note the round, its scores and who did not reply."""
+        """Note the round, its scores and missing replies."""
         self._now["round"] = {"training": end.training, "number": end.number, "total": end.total}
         self._now["spent"] = asdict(end.spent)
         self._missing = end.missing

@@ -125,9 +125,9 @@ def _scores(point: CurvePoint) -> dict[str, float]:
     """Return the scores of a round: means over clusters, and of each cluster."""
     values = {}
     for name, means in (("loss", point.loss), ("accuracy", point.accuracy or ())):
-        known = [mean for mean in means if mean is not None]
-        if known:
-            values[f"{point.split}/{name}"] = sum(known) / len(known)
+        finite = [mean for mean in means if mean is not None]
+        if finite:
+            values[f"{point.split}/{name}"] = sum(finite) / len(finite)
         if 1 < len(means) <= MAX_CLUSTERS:
             of_clusters = {f"{point.split}/{name}/cluster-{k}": x for k, x in enumerate(means)}
             values |= {key: mean for key, mean in of_clusters.items() if mean is not None}

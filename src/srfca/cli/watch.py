@@ -1,4 +1,4 @@
-"""``srfca watch``: a run in a browser while it goes on."""
+"""``srfca watch``: a run in a browser while it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def watch(
         bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
     ] = False,
 ) -> None:
-    """Show a run in a browser while it goes on, and its report when it is done."""
+    """Show a run in a browser while it runs, and its report when it is done."""
     from srfca.cli.console import show
 
     with interruptible(), needs_extra("watch"):

@@ -172,7 +172,7 @@ class RunView:
 
     @classmethod
     def running(cls, start: RunStart, history: tuple[Stage, ...], experiment: str = "") -> RunView:
-        """Return the view of a run that goes on.
+        """Return the view of a run that is running.
 
         Args:
             start: What it is.

@@ -1,4 +1,4 @@
-"""What is shown above the report while a run goes on."""
+"""What is shown above the report during a run."""
 
 from __future__ import annotations
 

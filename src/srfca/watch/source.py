@@ -43,7 +43,7 @@ class Look:
 
 
 class Source:
-    """The run in a folder: one that goes on, a server's, or finished ones.
+    """The run in a folder: one that is running, a server's, or finished ones.
 
     Args:
         folder: The ``--out`` of ``srfca run`` or ``srfca compare``, or a server's ``srfca.out``.

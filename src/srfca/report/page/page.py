@@ -88,7 +88,7 @@ def chart_data(figure: Figure) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LiveBox:
-    """What a page shows above its views while a run goes on.
+    """What a page shows above its views during a run.
 
     Args:
         key: Of the views, which changes when they do.
