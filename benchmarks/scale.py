@@ -159,7 +159,7 @@ def measure(kind: str, num_clients: int, all_pairs: bool, seed: int) -> Measurem
     )  # fmt: skip
     timer = LocalTrainingTimer()
     start = perf_counter()
-    result = method.fit(federation, seed=seed, monitor=timer)
+    result = method.fit(federation, seed=seed, callbacks=timer)
     seconds = perf_counter() - start
     stages = {stage.name: stage.seconds for stage in result.history}
     clustering = stages.pop("ONE_SHOT") - timer.seconds

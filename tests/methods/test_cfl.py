@@ -238,7 +238,7 @@ def test_clients_train_once_and_blocks_do_not_matter() -> None:
 def test_progress_is_what_was_announced(method: Method) -> None:
     monitor = StageSteps()
     made = data.rotated_digits(num_clients=8, rotations=2)
-    method.fit(Simulation(made, mlp(64, 16, 10)), monitor=monitor)
+    method.fit(Simulation(made, mlp(64, 16, 10)), callbacks=monitor)
     assert all(announced == done > 0 for announced, done in monitor.stages.values())
     assert len(monitor.stages) == (1 if isinstance(method, CFL) else 3)
 

@@ -178,7 +178,7 @@ def test_progress_is_what_was_announced(federation: Simulation) -> None:
         SRFCA(local=LOCAL, exchange="gradients", participation=0.5, refine_steps=1),
     ):
         monitor = StageSteps()
-        options.fit(federation, monitor=monitor)
+        options.fit(federation, callbacks=monitor)
         assert {"ONE_SHOT", "TRIMMED_MEAN_GD 1"} <= set(monitor.stages)
         for name, (announced, done) in monitor.stages.items():
             assert announced == done, name

@@ -13,43 +13,16 @@ from rich.progress import (
     DownloadColumn,
     Progress,
     TaskID,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
+from srfca.callbacks.bars import ProgressBars
 from srfca.cli.tables import outcome_line
-from srfca.methods import Monitor
 
 if TYPE_CHECKING:
     from srfca.experiments.executor import RunOutcome
-    from srfca.progress import Callback
-
-
-class StageBars(Monitor):
-    """A monitor that draws a bar for each stage of a run."""
-
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
-        self.prefix = ""
-
-    @contextmanager
-    def stage(self, name: str, steps: int) -> Iterator[Callback]:
-        """Show a stage while it lasts."""
-        with Progress(
-            TextColumn("{task.description:<32}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        ) as progress:
-            task = progress.add_task(f"{self.prefix}{name}", total=steps or None)
-            yield lambda steps: progress.advance(task, steps)
 
 
 class RunsProgress:
@@ -65,7 +38,7 @@ class RunsProgress:
 
     def __init__(self, total: int, parallel: bool, lines: bool) -> None:
         self.total, self.finished = total, 0
-        self.stage_bars = StageBars()
+        self.stage_bars = ProgressBars()
         terminal = self.stage_bars.console.is_terminal
         self._lines = lines and not terminal
         self.bar = Progress(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,22 +72,32 @@ def run(
         ),
     ] = False,
     report: ReportFile = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND[:PLACE]",
+            help="Log every round: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT. "
+            "Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your data."""
+    from srfca.callbacks import Monitor, ProgressBars, ProgressFolder, make_trackers
     from srfca.cli import saved_command
     from srfca.cli.console import show
-    from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
     from srfca.experiments.answer import analyze_run, save_answer
     from srfca.experiments.views import view_of
     from srfca.files import writable_folder
+    from srfca.methods import Monitors
     from srfca.methods.registry import method_key
 
-    with interruptible():
+    with interruptible(), ExitStack() as notes:
         method = method_key(method)
         experiment = options.load([method], fine_tune, curves)
         made = runner.make_method(experiment, method)
         check_report(report)
+        trackers = make_trackers(track or [], f"{experiment.name}-{method}-seed{seed}")
         require(
             made.clustered or not input_statistics,
             f"--input-statistics is for methods that find clusters, but {made.name} does not",
@@ -105,11 +116,19 @@ def run(
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / "journal"
             previous = saved.read(out, saved.run_digest(experiment, method, seed))
-        bars = StageBars()
+        bars = ProgressBars()
+        callbacks: list[Monitor] = [bars, *trackers]
+        folder = None if out is None else ProgressFolder(out, experiment.name)
+        if folder is not None:
+            callbacks.append(folder)
+            notes.enter_context(folder.noting_failure())
+            notes.enter_context(folder.noting_warnings())
         federation = runner.make_federation(
             experiment, seed, options.device, options.data_dir, bars
         )
-        finished = runner.run_method(experiment, method, federation, seed, bars, journal_folder)
+        finished = runner.run_method(
+            experiment, method, federation, seed, Monitors(callbacks), journal_folder
+        )
         if previous is not None:
             finished = replace(finished, seconds=previous["seconds"])
         if input_statistics:
@@ -123,6 +142,8 @@ def run(
         if out is not None:
             path = save_answer(analysis, out)
             saved.save(finished, experiment, out)
+        if folder is not None:
+            folder.remove()
         if report is not None:
             from srfca.report.page.report import write_report
 

@@ -12,7 +12,7 @@ from srfca.files import replace_file
 
 FILE = "command.json"
 _PATHS = ("data", "data_dir")
-_NOT_SAVED = ("out", "journal", "report")
+_NOT_SAVED = ("out", "journal", "report", "track")
 
 
 def write(folder: Path, arguments: dict[str, Any]) -> None:

@@ -42,9 +42,9 @@ def tune(
     ] = None,
 ) -> None:
     """Search learning rate, trim and threshold of SR-FCA on validation data."""
+    from srfca.callbacks import ProgressBars
     from srfca.cli import tables
     from srfca.cli.console import show
-    from srfca.cli.progress import StageBars
     from srfca.experiments import tune as search
 
     def on_finish(trial: Trial) -> None:
@@ -55,7 +55,7 @@ def tune(
         experiment = options.load(["sr-fca"])
         ranked = search.tune(
             experiment, trials=trials, seeds=seeds, device=options.device, folder=options.data_dir,
-            out=out, monitor=StageBars(), on_finish=on_finish,
+            out=out, monitor=ProgressBars(), on_finish=on_finish,
         )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(search.summarize(experiment, ranked)))

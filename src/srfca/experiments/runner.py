@@ -86,7 +86,7 @@ def make_federation(
         return federation
     local = LocalTraining(**experiment.arguments("local_training"))
     pretraining = FedAvg(local=replace(local, steps=steps, lr=local.lr if lr is None else lr))
-    start = pretraining.fit(federation, seed=seed, monitor=monitor).models[0]
+    start = pretraining.fit(federation, seed=seed, callbacks=monitor).models[0]
     return Simulation(data, WarmStart(model, start), **arguments)
 
 
@@ -144,7 +144,7 @@ def run_method(
     )
     resumed = journal is not None and journal.exists()
     start = perf_counter()
-    result = method.fit(federation, seed=seed, monitor=monitor, journal=journal)
+    result = method.fit(federation, seed=seed, callbacks=monitor, journal=journal)
     seconds = None if resumed else perf_counter() - start
     scores = result.scores(federation, split)
     if result.history[-1].loss is None:  # otherwise fit has checked it

@@ -206,7 +206,7 @@ def _run_trial(
     try:
         method = runner.make_method(experiment.set(settings), "sr-fca")
         for seed, federation in federations.items():
-            result = method.fit(federation, seed=seed, monitor=monitor)
+            result = method.fit(federation, seed=seed, callbacks=monitor)
             scores.append(result.scores(federation, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")
     except InputError as raised:

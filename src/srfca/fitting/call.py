@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from srfca.errors import InputError, require
 from srfca.federation import LocalTraining
 from srfca.fitting.defaults import DEFAULT_LOCAL
 from srfca.fitting.sizes import fitting_model
-from srfca.methods import METHODS, Method, Result
+from srfca.methods import METHODS, Method, Monitor, Result
 from srfca.methods.registry import method_key
 
 
@@ -34,6 +34,7 @@ def fit(
     validation: float = 0.1,
     seed: int = 0,
     device: str = "auto",
+    callbacks: Monitor | Sequence[Monitor] | None = None,
 ) -> Result:
     """Find a model for every client, from the inputs, targets and clients of n rows.
 
@@ -56,6 +57,7 @@ def fit(
         validation: The fraction of each client's rows that is held out, to decide by.
         seed: Decides every draw.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
+        callbacks: What follows the run, such as ``srfca.callbacks.ProgressBars()``.
 
     Returns:
         Labels, models and history. ``schema`` says how rows become inputs.
@@ -73,7 +75,7 @@ def fit(
         X, y, clients, model=model, target_kind=target_kind, standardize=standardize,
         validation=validation, seed=seed, device=device,
     )  # fmt: skip
-    return make_method(method, local).fit(simulation, seed=seed)
+    return make_method(method, local).fit(simulation, seed=seed, callbacks=callbacks)
 
 
 def make_simulation(

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from srfca import progress
+from srfca.callbacks.progress_folder import ProgressFolder
 from srfca.errors import require
 from srfca.files import writable_folder
 from srfca.flower.client_info import ClientInfo, read_clients, write_clients
@@ -98,6 +99,34 @@ def run(
             f"{folder} holds a run of {len(previous)} clients, not of {settings.num_clients}: "
             "set srfca.num-clients, or choose another srfca.out",
         )
+    with _noting_progress(folder) as watched:
+        return _run(method, settings, grid, model, on_result, folder, previous, result, watched)
+
+
+@contextmanager
+def _noting_progress(folder: Path | None) -> Iterator[ProgressFolder | None]:
+    """Write the progress and the log to files for ``srfca watch``, until the server ends."""
+    if folder is None:
+        yield None
+        return
+    watched = ProgressFolder(folder)
+    with watched.noting_failure(), watched.noting_log(getLogger("flwr"), "flower"):
+        yield watched
+    watched.remove()
+
+
+def _run(
+    method: Method,
+    settings: Settings,
+    grid: Grid,
+    model: nn.Module | Callable[[], nn.Module],
+    on_result: OnResult | None,
+    folder: Path | None,
+    previous: Sequence[ClientInfo],
+    result: Result | None,
+    watched: ProgressFolder | None,
+) -> Result:
+    """Do what ``run`` does after its checks."""
     federation = FlowerFederation(
         grid,
         model,
@@ -108,24 +137,31 @@ def run(
     )
     _log(INFO, "%s with %s clients", method.name, len(federation.client_ids))
     if result is None:
-        result = _fit(method, settings.seed, federation, folder)
+        result = _fit(method, settings.seed, federation, folder, watched)
     for line in (*result.summary().splitlines(), *traffic_lines(result, federation)):
         _log(INFO, "%s", line)
     deliver_final_models(federation, result)
     if on_result is not None:
         on_result(result, federation)
     if settings.serve:
-        serve(method, settings, federation, result)
+        serve(method, settings, federation, result, watched)
     return result
 
 
-def _fit(method: Method, seed: int, federation: FlowerFederation, folder: Path | None) -> Result:
+def _fit(
+    method: Method,
+    seed: int,
+    federation: FlowerFederation,
+    folder: Path | None,
+    watched: ProgressFolder | None,
+) -> Result:
     """Run the method, place clients that came late, and write the result."""
     journal = None
     if folder is not None:
         journal = folder / "journal"
         write_clients(folder, federation.infos)
-    result = method.fit(federation, seed, LogMonitor(), journal)
+    callbacks = [LogMonitor()] if watched is None else [LogMonitor(), watched]
+    result = method.fit(federation, seed, callbacks, journal)
     if has_cluster_models(result) and (newcomers := federation.newcomers()):
         result = place_newcomers(federation, result, newcomers)
     if folder is not None:

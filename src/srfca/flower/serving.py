@@ -11,6 +11,7 @@ from time import monotonic, sleep
 import numpy as np
 import torch
 
+from srfca.callbacks.progress_folder import ProgressFolder
 from srfca.errors import InputError, require
 from srfca.federation.local_training import LocalTraining
 from srfca.flower.client_info import write_clients
@@ -24,7 +25,11 @@ _log = getLogger("flwr").log
 
 
 def serve(
-    method: Method, settings: Settings, federation: FlowerFederation, result: Result
+    method: Method,
+    settings: Settings,
+    federation: FlowerFederation,
+    result: Result,
+    watched: ProgressFolder | None = None,
 ) -> Result:
     """Place new clients as they connect, and refresh the clusters from time to time.
 
@@ -33,6 +38,7 @@ def serve(
         settings: How often, and for how long.
         federation: The clients.
         result: The clusters.
+        watched: Where progress is written, if it is.
 
     Returns:
         The newest result.
@@ -48,6 +54,9 @@ def serve(
         if newcomers := federation.newcomers():
             result = place_newcomers(federation, result, newcomers)
         ready = federation.ready()
+        if watched is not None:
+            connected = [federation.client_ids[client] for client in ready]
+            watched.serving(len(federation.client_ids), connected)
         unclustered = [client for client in ready if result.labels[client] < 0]
         result = place_unclustered(federation, result, unclustered)
         if settings.refresh and monotonic() >= next_refresh:

@@ -15,7 +15,7 @@ from torch import Tensor
 from srfca.analysis import Analysis, analyze
 from srfca.clustering.partition import Partition
 from srfca.federation import ClientScores, Federation
-from srfca.methods import Result, Stage
+from srfca.methods import Result, RunStart, Stage
 from srfca.report.palette import cluster_colors
 
 Numbers = NDArray[np.float64]
@@ -61,7 +61,7 @@ def _numbers(values: Tensor) -> Numbers:
     return values.detach().cpu().double().numpy()
 
 
-_TRIALS = ("TOGETHER", "TRY_FINE_TUNE")
+TRIALS = ("TOGETHER", "TRY_FINE_TUNE")
 """Stages of SR-FCA that try another answer."""
 
 
@@ -79,6 +79,19 @@ def final_clusters(stage: Stage, final: NDArray[np.int64]) -> dict[int, int]:
     if len(stage.labels) != len(final):
         return {}
     return {cluster: _majority(final[members]) for cluster, members in enumerate(stage.partition)}
+
+
+def moved_clients(before: Stage, after: Stage) -> NDArray[np.int64]:
+    """Return the clients that are not where at least half of their former cluster is: ``[c]``.
+
+    Clusters that merge move nobody. Clients that had no cluster, and joined one, have moved.
+    """
+    labels = np.asarray(after.labels, dtype=np.int64)
+    if len(before.labels) != len(labels):
+        return np.zeros(0, dtype=np.int64)
+    targets = final_clusters(before, labels)
+    expected = np.array([targets.get(label, -1) for label in before.partition.labels.tolist()])
+    return np.flatnonzero((labels != expected) | (labels < 0) & (before.partition.labels >= 0))
 
 
 def _majority(labels: NDArray[np.int64]) -> int:
@@ -158,6 +171,28 @@ class RunView:
         )
 
     @classmethod
+    def running(cls, start: RunStart, history: tuple[Stage, ...], experiment: str = "") -> RunView:
+        """Return the view of a run that is running.
+
+        Args:
+            start: What it is.
+            history: The stages that are done, at least one.
+            experiment: Its name, if there is one.
+        """
+        last = next((s for s in reversed(history) if s.name not in TRIALS), history[-1])
+        return cls(
+            method=start.method,
+            seed=start.seed,
+            client_ids=start.client_ids,
+            labels=np.asarray(last.labels, dtype=np.int64),
+            history=history,
+            parameters=start.parameters,
+            clustered=start.clustered,
+            experiment=experiment,
+            clients=_held_out(ClientColumns(), last, len(start.client_ids)),
+        )
+
+    @classmethod
     def asking(cls, result: Result, federation: Federation) -> RunView:
         """Return the view of a result whose clients can be asked, with their analysis.
 
@@ -217,7 +252,7 @@ class RunView:
         kept = self.note("kept")
         others = {stage.name for stage in self.history if kept and stage.name != kept}
         restarts = {name for name in others if kept and name.split()[0] == kept.split()[0]}
-        return tuple(s for s in self.history if s.name not in {*_TRIALS, *restarts})
+        return tuple(s for s in self.history if s.name not in {*TRIALS, *restarts})
 
     @cached_property
     def distance_stage(self) -> Stage | None:
@@ -240,7 +275,13 @@ def _columns(
     columns = ClientColumns(samples, truth)
     if analysis is not None:
         return columns.with_scores(analysis.scores, analysis.split)
-    held_out = result.history[-1].scores if result.history else None
-    if held_out is None or len(held_out) != len(result.client_ids):
+    if not result.history:
         return columns
-    return columns.with_scores(held_out, "validation")
+    return _held_out(columns, result.history[-1], len(result.client_ids))
+
+
+def _held_out(columns: ClientColumns, stage: Stage, num_clients: int) -> ClientColumns:
+    """Return columns with the scores on held-out data of a stage, if it has them."""
+    if stage.scores is None or len(stage.scores) != num_clients:
+        return columns
+    return columns.with_scores(stage.scores, "validation")

@@ -208,7 +208,7 @@ def check_progress(case: MethodCase) -> None:
     """Every stage reports as many local steps as it announced."""
     monitor = StepMonitor()
     method = case.with_parameters(fine_tune_steps=5)
-    result = method.fit(case.federation(), _SEED, monitor=monitor)
+    result = method.fit(case.federation(), _SEED, callbacks=monitor)
     for name, announced, done in monitor.stages:
         require_check(
             announced in (0, done),

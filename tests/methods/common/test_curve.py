@@ -109,7 +109,7 @@ class Rounds(Monitor):
 def test_a_monitor_is_told_of_rounds_their_scores_and_missing_replies() -> None:
     monitor = Rounds()
     federation = DropByNumber(simulation(), {2: [1]})
-    result = FedAvg(local=LOCAL, curves=2).fit(federation, monitor=monitor)
+    result = FedAvg(local=LOCAL, curves=2).fit(federation, callbacks=monitor)
     assert [(end.training, end.number, end.total) for end in monitor.rounds] == [
         ("FEDAVG", number, 3) for number in (1, 2, 3)
     ]

@@ -122,7 +122,7 @@ def test_a_diverged_model_is_an_error_that_names_the_client() -> None:
 
 def test_a_monitor_sees_every_local_step() -> None:
     monitor = StageSteps()
-    FedAvg(local=LOCAL, participation=0.5, fine_tune_steps=7).fit(simulation(), monitor=monitor)
+    FedAvg(local=LOCAL, participation=0.5, fine_tune_steps=7).fit(simulation(), callbacks=monitor)
     assert monitor.stages == {"FEDAVG": (2 * 6, 2 * 6), "FINE_TUNE": (4 * 7, 4 * 7)}
 
 

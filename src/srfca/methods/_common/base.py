@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,7 +26,7 @@ from srfca.methods._common.arguments import check_number_of_clusters, require_fe
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
-from srfca.methods._common.monitor import Monitor, RunStart
+from srfca.methods._common.monitor import Monitor, RunStart, as_monitor
 from srfca.methods._common.placement import place_by_losses, placement_request
 from srfca.methods._common.result import Result, models_of_clients
 from srfca.methods._common.run import Run
@@ -170,7 +171,7 @@ class Method(ABC):
         self,
         federation: Federation,
         seed: int = 0,
-        monitor: Monitor | None = None,
+        callbacks: Monitor | Sequence[Monitor] | None = None,
         journal: str | Path | None = None,
     ) -> Result:
         """Find a model for every client of a federation.
@@ -178,7 +179,8 @@ class Method(ABC):
         Args:
             federation: The clients.
             seed: Decides every draw.
-            monitor: Follows the stages.
+            callbacks: What follows the run (docs/tracking.md): one or several of
+                ``srfca.callbacks``, or monitors of your own.
             journal: A folder. A run that was killed resumes when it is started again with the same
                 folder, and ends with the same models.
 
@@ -198,9 +200,21 @@ class Method(ABC):
             not self.curves or "validation" in federation.splits,
             "curves needs held-out data, but this federation has no validation split",
         )
-        parameters, client_ids = self.parameters(), tuple(federation.client_ids)
+        monitor = as_monitor(callbacks)
         run = Run(federation, seed, monitor, self._journal(journal, federation, seed), self.curves)
-        run.monitor.run_start(RunStart(self.name, parameters, seed, client_ids))
+        client_ids = tuple(federation.client_ids)
+        start = RunStart(self.name, self.parameters(), seed, client_ids, self.clustered)
+        monitor.run_start(start)
+        try:
+            result = self._result(run, federation)
+        except BaseException as error:
+            monitor.run_failed(error)
+            raise
+        monitor.run_end(result)
+        return result
+
+    def _result(self, run: Run, federation: Federation) -> Result:
+        """Solve, place clients that did not reply, fine-tune, and return the result."""
         answer = self.solve(run)
         limits = None
         if self.clustered:
@@ -221,12 +235,11 @@ class Method(ABC):
             )  # fmt: skip
         if run.history:
             warn_of_failure(self.name, run.history[-1].loss, federation)
-        run.monitor.run_end()
         return Result(
             method=self.name,
-            parameters=parameters,
-            seed=seed,
-            client_ids=client_ids,
+            parameters=self.parameters(),
+            seed=run.seed,
+            client_ids=tuple(federation.client_ids),
             labels=answer.labels,
             models=answer.models,
             individual_models=answer.individual_models,

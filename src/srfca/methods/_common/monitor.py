@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from srfca import progress
 from srfca.federation.middleware.counting import Budget, MissingReply
 from srfca.methods._common.curve import CurvePoint
 from srfca.methods._common.stage import Stage
+
+if TYPE_CHECKING:
+    from srfca.methods._common.result import Result
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,14 @@ class RunStart:
         parameters: Its parameters.
         seed: Of the run.
         client_ids: The clients.
+        clustered: Whether the method finds clusters.
     """
 
     method: str
     parameters: dict[str, object]
     seed: int
     client_ids: tuple[str, ...]
+    clustered: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class RoundEnd:
 
 
 class Monitor:
-    """Follows a run. Each method does nothing: override those that you need."""
+    """Follows a run: a callback of ``fit``. Each method does nothing: override what you need."""
 
     def run_start(self, start: RunStart) -> None:
         """A run begins."""
@@ -66,8 +72,11 @@ class Monitor:
     def stage_end(self, stage: Stage) -> None:
         """A stage is done, and in the history."""
 
-    def run_end(self) -> None:
+    def run_end(self, result: Result) -> None:
         """The run has succeeded."""
+
+    def run_failed(self, error: BaseException) -> None:
+        """The run ends with an error, or is interrupted."""
 
 
 class Monitors(Monitor):
@@ -110,7 +119,19 @@ class Monitors(Monitor):
         for monitor in self.monitors:
             monitor.stage_end(stage)
 
-    def run_end(self) -> None:
+    def run_end(self, result: Result) -> None:
         """Tell all of them."""
         for monitor in self.monitors:
-            monitor.run_end()
+            monitor.run_end(result)
+
+    def run_failed(self, error: BaseException) -> None:
+        """Tell all of them."""
+        for monitor in self.monitors:
+            monitor.run_failed(error)
+
+
+def as_monitor(callbacks: Monitor | Sequence[Monitor] | None) -> Monitor:
+    """Return one monitor for all callbacks of a run."""
+    if isinstance(callbacks, Monitor):
+        return callbacks
+    return Monitors(callbacks or ())

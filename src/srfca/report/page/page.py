@@ -86,13 +86,26 @@ def chart_data(figure: Figure) -> dict[str, Any]:
     }
 
 
-def page(views: Sequence[View], title: str, live: bool = False) -> str:
+@dataclass(frozen=True)
+class LiveBox:
+    """What a page shows above its views during a run.
+
+    Args:
+        key: Of the views, which changes when they do.
+        box: Its HTML.
+    """
+
+    key: str
+    box: Markup
+
+
+def page(views: Sequence[View], title: str, live: LiveBox | None = None) -> str:
     """Return a page.
 
     Args:
         views: What it shows; the first is shown first.
         title: Of the page.
-        live: Whether a server updates it during a run.
+        live: What is above the views, if a server updates the page during a run.
 
     Returns:
         HTML that refers to no other file.
@@ -101,13 +114,21 @@ def page(views: Sequence[View], title: str, live: bool = False) -> str:
     return environment().get_template("page.html").render(
         title=title,
         views=views,
+        content=content(views),
         version=__version__,
         live=live,
         style=_asset("page.css"),
-        script=_asset("page.js") + (_asset("live.js") if live else ""),
+        script=_asset("page.js") + (_asset("live.js") if live else Markup()),
         data=as_json(data),
         bundle=_libraries(),
     )  # fmt: skip
+
+
+def content(views: Sequence[View]) -> Markup:
+    """Return the HTML of the views: all of the page that depends on the runs."""
+    if not views:
+        return Markup(macros("live.html").waiting())
+    return Markup(environment().get_template("views.html").render(views=views))
 
 
 def page_data(views: Sequence[View]) -> dict[str, Any]:

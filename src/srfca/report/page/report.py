@@ -32,15 +32,21 @@ def report(runs: Sequence[RunView], title: str | None = None) -> str:
         InputError: If there are no runs, or several without metrics.
     """
     require(bool(runs), "a report needs at least one run")
+    views, default = report_views(runs)
+    return page(views, title or default)
+
+
+def report_views(runs: Sequence[RunView]) -> tuple[list[View], str]:
+    """Return the views of a page about runs, and its title; as ``report``."""
     if len(runs) == 1:
-        return page([run_view(runs[0])], title or runs[0].title)
+        return [run_view(runs[0])], runs[0].title
     bare = [run.title for run in runs if not run.metrics]
     require(
         not bare,
         f"runs can be compared only with their metrics, which {len(bare)} of them lack, such as "
         f"{bare[0] if bare else ''!r}: make a report of each",
     )
-    return page(_views(sorted(runs, key=_order)), title or _title(runs))
+    return _views(sorted(runs, key=_order)), _title(runs)
 
 
 def write_report(runs: Sequence[RunView], path: Path, title: str | None = None) -> Path:

@@ -29,17 +29,21 @@ _CHARTS = {
 """Sections that have nothing but charts: their titles, and the charts in columns."""
 
 
-def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
+def run_view(
+    view: RunView, id: str = "run", title: str | None = None, heading: str = "What was found"
+) -> View:
     """Return the view of a run.
 
     Args:
         view: The run.
         id: Of the view's element; those inside begin with it.
         title: In the list of views; None is what the run is.
+        heading: Of the first section.
     """
     prefix, drawn = f"{id}-", figures(view)
     parts = macros("run.html")
     shown: dict[str, Any] = {
+        "heading": heading,
         "facts": facts(view),
         "warnings": words.warnings(view),
         "findings": words.findings(view),
@@ -54,7 +58,7 @@ def run_view(view: RunView, id: str = "run", title: str | None = None) -> View:
         "clustered": view.clustered,
         "versions": view.versions,
     }
-    sections = [Section(f"{prefix}found", "What was found", parts.outcome(prefix, shown))]
+    sections = [Section(f"{prefix}found", heading, parts.outcome(prefix, shown))]
     if view.clustered:
         sections.append(Section(f"{prefix}clusters", "Clusters", parts.clusters(prefix, shown)))
     sections.append(Section(f"{prefix}clients", "Clients", parts.clients(prefix, shown)))

@@ -1,0 +1,134 @@
+"""What all experiment trackers share: which numbers are logged, and when."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from srfca.errors import InputError
+from srfca.federation.middleware.counting import Budget
+from srfca.methods import CurvePoint, Monitor, Result, RoundEnd, RunStart, Stage
+
+MAX_CLUSTERS = 20
+"""Most clusters whose scores are logged beside the mean."""
+
+
+class Tracker(Monitor):
+    """A callback that logs numbers of every round and stage, and final ones.
+
+    Steps count the rounds and stages that are done. A subclass says where the numbers go.
+
+    Args:
+        name: Of the run; None is the method and the seed.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+        self._step = 0
+        self._open = False
+
+    @abstractmethod
+    def begin(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Begin a run with these parameters."""
+
+    @abstractmethod
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log numbers."""
+
+    @abstractmethod
+    def finish(self, succeeded: bool) -> None:
+        """End the run."""
+
+    def run_start(self, start: RunStart) -> None:
+        """Begin a run."""
+        parameters = {"method": start.method, "seed": start.seed}
+        self._step, self._open = 0, True
+        name = self.name or f"{start.method}-seed{start.seed}".lower().replace(" ", "-")
+        clients = {"num_clients": len(start.client_ids)}
+        self.begin(name, parameters | clients | _flat(start.parameters))
+
+    def round_end(self, end: RoundEnd) -> None:
+        """Log a round."""
+        values = {"round/missing": float(len(end.missing)), **_cost("round", end.spent)}
+        if end.point is not None:
+            values |= _scores(end.point)
+        self._log(values)
+
+    def stage_end(self, stage: Stage) -> None:
+        """Log a stage."""
+        self._log(_stage_values("stage", stage) | {"stage/seconds": stage.seconds})
+
+    def run_end(self, result: Result) -> None:
+        """Log the final numbers, and end the run."""
+        spent = sum((stage.budget for stage in result.history), Budget())
+        values = _cost("final", spent)
+        if result.history:
+            values |= _stage_values("final", result.history[-1])
+        values["final/clusters"] = float(result.partition.num_clusters)
+        self._log(values)
+        self._finish(True)
+
+    def run_failed(self, error: BaseException) -> None:
+        """End the run as a failed one."""
+        self._finish(False)
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        if self._open:
+            self._step += 1
+            self.log(values, self._step)
+
+    def _finish(self, succeeded: bool) -> None:
+        if self._open:
+            self._open = False
+            self.finish(succeeded)
+
+
+@contextmanager
+def needs_package(name: str) -> Iterator[None]:
+    """Raise an ``InputError`` that names the extra to install if a tracker's package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"tracking with {name} needs more packages: pip install 'srfca[{name}]' ({error})"
+        ) from error
+
+
+def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return parameters in one level: ``local.lr``."""
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _cost(prefix: str, spent: Budget) -> dict[str, float]:
+    megabytes = (spent.bytes_down + spent.bytes_up) / 1e6
+    return {f"{prefix}/local_steps": float(spent.local_steps), f"{prefix}/megabytes": megabytes}
+
+
+def _stage_values(prefix: str, stage: Stage) -> dict[str, float]:
+    values = {f"{prefix}/clusters": float(stage.partition.num_clusters)}
+    if stage.loss is not None:
+        values[f"{prefix}/loss"] = stage.loss
+    if stage.accuracy is not None:
+        values[f"{prefix}/accuracy"] = stage.accuracy
+    return values
+
+
+def _scores(point: CurvePoint) -> dict[str, float]:
+    """Return the scores of a round: means over clusters, and of each cluster."""
+    values = {}
+    for name, means in (("loss", point.loss), ("accuracy", point.accuracy or ())):
+        finite = [mean for mean in means if mean is not None]
+        if finite:
+            values[f"{point.split}/{name}"] = sum(finite) / len(finite)
+        if 1 < len(means) <= MAX_CLUSTERS:
+            of_clusters = {f"{point.split}/{name}/cluster-{k}": x for k, x in enumerate(means)}
+            values |= {key: mean for key, mean in of_clusters.items() if mean is not None}
+    return values
