@@ -48,7 +48,7 @@ def test_what_is_unknown_is_null(tmp_path: Path) -> None:
     assert content["reference"]["answer"]["accuracy"] == [0.9, None, 0.8]
     assert content["reference"]["together"] is None
     assert content["confidence"] is None
-    assert (content["verdict"], content["format"]) == ("together", 1)
+    assert (content["verdict"], content["format"]) == ("together", 2)
     require_equal(part, Analysis.load(tmp_path))
 
 
@@ -64,9 +64,9 @@ def test_the_file_needs_no_constants_of_python(analysis: Analysis) -> None:
     ("text", "message"),
     [
         ("{", "is damaged"),
-        ("[]", "is damaged: no object"),
-        ('{"format": 7}', "format 7 is not the 1 that this version reads"),
-        ('{"format": 1}', "is damaged: KeyError"),
+        ("[]", "is damaged: it holds no object"),
+        ('{"format": 7}', "format 7 is not the 2 that this version reads"),
+        ('{"format": 2}', "is damaged: its checksum does not match"),
     ],
 )
 def test_damage_is_noticed(tmp_path: Path, text: str, message: str) -> None:

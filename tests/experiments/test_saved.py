@@ -72,7 +72,9 @@ def test_run_json_has_metrics_settings_and_digests(tmp_path: Path) -> None:
         "client_samples",
         "true_labels",
         "run_digest",
-        "figures_digest",
+        "tensors_sha256",
+        "format",
+        "checksum",
     }
     assert set(extra["settings"]) == {"data", "model", "federation", "local_training", "local"}
     assert path.parent.name == f"local-seed0-{extra['run_digest']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,6 +71,12 @@ def run(
             "--journal", help="With --out: if the run is killed, 'srfca resume' continues it."
         ),
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="With --out: replace another run, or a damaged one, in the folder."
+        ),
+    ] = False,
     report: ReportFile = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your data."""
@@ -77,12 +84,12 @@ def run(
     from srfca.cli.console import show
     from srfca.cli.progress import StageBars
     from srfca.experiments import runner, saved
-    from srfca.experiments.answer import analyze_run, save_answer
+    from srfca.experiments.answer import CLUSTERS_FILE, analyze_run
     from srfca.experiments.views import view_of
-    from srfca.files import writable_folder
+    from srfca.locks import locked
     from srfca.methods.registry import method_key
 
-    with interruptible():
+    with interruptible(), nullcontext() if out is None else locked(out):
         method = method_key(method)
         experiment = options.load([method], fine_tune, curves)
         made = runner.make_method(experiment, method)
@@ -91,11 +98,16 @@ def run(
             made.clustered or not input_statistics,
             f"--input-statistics is for methods that find clusters, but {made.name} does not",
         )
-        for option, is_set in (("--journal", journal), ("--input-statistics", input_statistics)):
+        for option, is_set in (
+            ("--journal", journal),
+            ("--input-statistics", input_statistics),
+            ("--overwrite", overwrite),
+        ):
             require(out is not None or not is_set, f"{option} needs --out, a folder to keep it in")
-        if out is not None:
-            writable_folder(out)
         journal_folder = previous = None
+        if out is not None:
+            digest = saved.run_digest(experiment, method, seed)
+            saved.claim(out, digest, resumes=journal, overwrite=overwrite)
         if out is not None and journal:
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
@@ -103,8 +115,8 @@ def run(
                 "input_statistics": input_statistics,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
-            journal_folder = out / "journal"
-            previous = saved.read(out, saved.run_digest(experiment, method, seed))
+            journal_folder = out / saved.JOURNAL_FOLDER
+            previous = saved.read(out, digest)
         bars = StageBars()
         federation = runner.make_federation(
             experiment, seed, options.device, options.data_dir, bars
@@ -121,8 +133,8 @@ def run(
         )  # fmt: skip
         path = None
         if out is not None:
-            path = save_answer(analysis, out)
-            saved.save(finished, experiment, out)
+            saved.save(finished, experiment, out, analysis)
+            path = out / CLUSTERS_FILE
         if report is not None:
             from srfca.report.page.report import write_report
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from srfca import SRFCA, FedAvg, InputError, Simulation
 from srfca.federation import LocalTraining, Middleware, Replies, Request, Train
-from srfca.federation.middleware.journal import Entry, Journal
+from srfca.federation.middleware.journal import Entry, Journal, read_identity
 from srfca.methods import (
     CFL,
     IFCA,
@@ -130,8 +129,9 @@ def test_the_journal_of_another_run_is_rejected(tmp_path: Path) -> None:
             FedAvg(local=LOCAL).fit(Simulation(data, linear(4)), seed=0, journal=tmp_path)
     with pytest.raises(InputError, match="another run: data differs"):
         FedAvg(local=LOCAL).fit(Simulation(DATA, linear(4), validation=0.2), 0, journal=tmp_path)
-    identity = json.loads((tmp_path / "journal.json").read_text())
-    journal = Journal(tmp_path / "new", {k: v for k, v in identity.items() if k != "format"})
+    identity = read_identity(tmp_path)
+    assert identity is not None
+    journal = Journal(tmp_path / "new", identity)
     journal.write(Entry("something else", {}))
     with pytest.raises(InputError, match="another run: request 0 differs"):
         FedAvg(local=LOCAL).fit(KilledAfter(), seed=0, journal=tmp_path / "new")

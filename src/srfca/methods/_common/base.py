@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,6 +23,7 @@ from srfca.federation.mixture import Mixture
 from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
+from srfca.locks import locked
 from srfca.methods._common.arguments import check_number_of_clusters, require_federation
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
@@ -198,9 +201,13 @@ class Method(ABC):
             not self.curves or "validation" in federation.splits,
             "curves needs held-out data, but this federation has no validation split",
         )
+        with self._journal(journal, federation, seed) as opened:
+            return self._fit(federation, Run(federation, seed, monitor, opened, self.curves))
+
+    def _fit(self, federation: Federation, run: Run) -> Result:
+        """Find a model for every client, once everything is checked."""
         parameters, client_ids = self.parameters(), tuple(federation.client_ids)
-        run = Run(federation, seed, monitor, self._journal(journal, federation, seed), self.curves)
-        run.monitor.run_start(RunStart(self.name, parameters, seed, client_ids))
+        run.monitor.run_start(RunStart(self.name, parameters, run.seed, client_ids))
         answer = self.solve(run)
         limits = None
         if self.clustered:
@@ -225,7 +232,7 @@ class Method(ABC):
         return Result(
             method=self.name,
             parameters=parameters,
-            seed=seed,
+            seed=run.seed,
             client_ids=client_ids,
             labels=answer.labels,
             models=answer.models,
@@ -251,11 +258,14 @@ class Method(ABC):
             for name, value in values.items()
         }
 
+    @contextmanager
     def _journal(
         self, folder: str | Path | None, federation: Federation, seed: int
-    ) -> Journal | None:
+    ) -> Iterator[Journal | None]:
+        """Open the journal of a run, for this process alone."""
         if folder is None:
-            return None
+            yield None
+            return
         identity = {
             "srfca": __version__,
             "method": self.name,
@@ -264,7 +274,8 @@ class Method(ABC):
             "client_ids": list(federation.client_ids),
             "data": federation.fingerprint(),
         }
-        return Journal(folder, identity)
+        with locked(Path(folder)) as own_folder:
+            yield Journal(own_folder, identity)
 
 
 def record_personal(
