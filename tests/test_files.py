@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,10 @@ def test_the_folder_is_synced_after_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[bool] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.path.isdir(f"/dev/fd/{handle}")))
+
+    def sync(handle: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+
+    monkeypatch.setattr(os, "fsync", sync)
     replace_file(tmp_path / "result.json", b"new")
-    assert len(synced) == 2
+    assert synced == [False, True]
