@@ -14,7 +14,7 @@ from srfca.data.partitioners import MIN_SAMPLES, Partitioner, Parts, matching_pa
 from srfca.data.partitioners.base import split_by
 from srfca.data.transforms import Array, Transform, apply, compose, unchanged
 from srfca.data.transforms.base import Split, split_at_random_part
-from srfca.errors import InputError, require, unknown
+from srfca.errors import InputError, require, require_positive, require_seed, unknown
 from srfca.parameters import choices
 from srfca.random import Key
 
@@ -93,6 +93,13 @@ def federate(
     """
     require(len(x) == len(y), f"there are {len(x)} samples but {len(y)} labels")
     require(len(clusters) >= 1, "federate needs at least one cluster")
+    require_positive(num_clients=num_clients)
+    require_seed(seed)
+    available = len(x) * len(clusters) + len(outliers) if reuse else len(x)
+    require(
+        num_clients <= available,
+        f"num_clients={num_clients} is more than the {available} samples that can be dealt",
+    )
     groups = _Groups.assign(num_clients, clusters, outliers, shares)
     rng = np.random.default_rng([seed, num_clients])
     if partitioner is not None:

@@ -26,7 +26,7 @@ from srfca.engine.loss import Loss, LossName, constant_loss, loss_kind, loss_nam
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
-from srfca.errors import InputError, require
+from srfca.errors import InputError, require, require_positive, require_seed
 from srfca.federation.algorithms import Descent
 from srfca.federation.bootstrap import bootstrap_streams
 from srfca.federation.coordinates import Coordinates
@@ -117,10 +117,9 @@ class Simulation:
         validation: float = 0.1,
         seed: int = 0,
     ) -> None:
-        require(
-            block_size is None or block_size >= 1,
-            f"block_size must be at least 1, not {block_size}",
-        )
+        if block_size is not None:
+            require_positive(block_size=block_size)
+        require_seed(seed)
         self.data = data
         self.device = _device(device)
         self._model = model

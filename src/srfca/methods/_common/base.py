@@ -16,7 +16,7 @@ from torch import Tensor
 
 from srfca._version import __version__
 from srfca.clustering.partition import Partition
-from srfca.errors import require
+from srfca.errors import require, require_seed
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.journal import Journal
 from srfca.federation.mixture import Mixture
@@ -192,6 +192,8 @@ class Method(ABC):
             InputError: If the parameters do not fit the federation, or training diverges.
         """
         require_federation(federation, type(self).__name__)
+        require_seed(seed)
+        seed = int(seed)  # of numpy, say
         check_number_of_clusters(getattr(self, "k", None), len(federation.client_ids))
         require(
             not self.fine_tune_steps or "validation" in federation.splits,
