@@ -1,6 +1,6 @@
 """Random damage to the folder of a run: every one gives the same result, or a clear refusal.
 
-    python tools/damage.py --number 500 --seed 0
+    python -m tools.damage --number 500 --seed 0
 
 A small run with a journal is made once, and another one as a donor of files. Each damage goes to a
 copy of the first: in half of the copies the result is missing, as after a kill. Then the folder is
@@ -123,7 +123,7 @@ def edit_json(path: Path, rng: random.Random) -> None:
         if not (isinstance(place[key], dict | list) and place[key] and rng.random() < 0.8):
             break
         place = place[key]
-    values = [None, 0, 1, -1, 7, 1.5, 1e308, "", "text", [], {}, True, [0] * 6, 10**30]
+    values: list[Any] = [None, 0, 1, -1, 7, 1.5, 1e308, "", "text", [], {}, True, [0] * 6, 10**30]
     if rng.random() < 0.3:
         del place[key]
     else:
@@ -133,7 +133,17 @@ def edit_json(path: Path, rng: random.Random) -> None:
 
 Damage = Callable[[Path, random.Random], None]
 """Damages a file."""
-DAMAGES: tuple[Damage, ...] = (flip_bit, flip_bit, overwrite, truncate, extend, delete, swap, edit_json, edit_json)
+DAMAGES: tuple[Damage, ...] = (
+    flip_bit,
+    flip_bit,
+    overwrite,
+    truncate,
+    extend,
+    delete,
+    swap,
+    edit_json,
+    edit_json,
+)
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """Kill real processes at random moments, resume them, and compare the results bit by bit.
 
-    python tools/kills.py --number 50 --seed 0
+    python -m tools.kills --number 50 --seed 0
 
 Each trial starts ``srfca run --journal``, or ``srfca compare``, in a process of its own, kills it
 with SIGKILL after a random time, maybe several times, and lets it end. The result must be that of a
@@ -89,7 +89,9 @@ def trial(number: int, home: Path, rng: random.Random, expected: dict[int, str])
     first, again = commands(number, folder)
     if kind not in expected:
         uninterrupted = home / f"expected-{kind}"
-        subprocess.run([*SRFCA, *commands(number, uninterrupted)[0]], check=True, capture_output=True)
+        subprocess.run(
+            [*SRFCA, *commands(number, uninterrupted)[0]], check=True, capture_output=True
+        )
         expected[kind] = digest(uninterrupted)
     kills, command = 0, first
     for _ in range(rng.choice((1, 1, 2, 3))):

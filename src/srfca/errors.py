@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 
 _MAX_LISTED = 50
 """Choices that an error lists."""
@@ -60,6 +60,15 @@ def is_integer(value: object) -> bool:
     [True, False, False, False]
     """
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is a real number, not a bool.
+
+    >>> [is_number(value) for value in (3, 3.0, True, "3")]
+    [True, True, False, False]
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def describe(error: Exception) -> str:

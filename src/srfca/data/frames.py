@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -64,6 +64,10 @@ def _feature_names(
         table.require_column(name)
     if features is None:
         return [name for name in table.names if name not in special]
+    require(
+        isinstance(features, str | Iterable) and getattr(features, "ndim", 1) == 1,
+        f"features must be a list of columns, not {features!r}",
+    )
     names = [features] if isinstance(features, str) else list(features)
     for name in names:
         if name in special:

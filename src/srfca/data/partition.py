@@ -14,7 +14,15 @@ from srfca.data.partitioners import MIN_SAMPLES, Partitioner, Parts, matching_pa
 from srfca.data.partitioners.base import split_by
 from srfca.data.transforms import Array, Transform, apply, compose, unchanged
 from srfca.data.transforms.base import Split, split_at_random_part
-from srfca.errors import InputError, require, require_positive, require_seed, unknown
+from srfca.errors import (
+    InputError,
+    is_integer,
+    is_number,
+    require,
+    require_positive,
+    require_seed,
+    unknown,
+)
 from srfca.parameters import choices
 from srfca.random import Key
 
@@ -197,8 +205,12 @@ def _assign_clusters(
     if shares is None:
         return np.arange(num_clients, dtype=np.int64) % num_clusters
     require(
-        len(shares) == num_clusters and min(shares) > 0 and abs(sum(shares) - 1) < 1e-6,
-        f"shares must be {num_clusters} positive numbers that sum to 1, not {list(shares)}",
+        isinstance(shares, Sequence | np.ndarray)
+        and np.shape(shares) == (num_clusters,)
+        and all(is_number(share) for share in shares)
+        and min(shares) > 0
+        and abs(sum(shares) - 1) < 1e-6,
+        f"shares must be {num_clusters} positive numbers that sum to 1, not {shares!r}",
     )
     targets = np.asarray(shares) * num_clients
     counts = np.maximum(1, np.floor(targets + 1e-9).astype(np.int64))
@@ -342,6 +354,10 @@ def _sample_counts(
         case int() | np.integer():
             counts = np.full(num_clients, sizes, dtype=np.int64)
         case _:
+            require(
+                isinstance(sizes, Sequence | np.ndarray) and all(is_integer(n) for n in sizes),
+                f"sizes must be a rule, an integer or a list of integers, not {sizes!r}",
+            )
             counts = np.asarray(sizes, dtype=np.int64)
     require(len(counts) == num_clients, f"there are {len(counts)} sizes for {num_clients} clients")
     require(

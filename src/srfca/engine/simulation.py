@@ -550,6 +550,10 @@ def _leading(rows: Tensor, rank: int) -> Tensor:
 
 
 def _device(name: str | torch.device) -> torch.device:
+    require(
+        isinstance(name, str | torch.device),
+        f"device must be 'auto' or a device of torch such as 'cuda:1', not {name!r}",
+    )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -1,6 +1,7 @@
 """Runs on disk: a result, and ``run.json`` with its metrics and settings.
 
-``run.json`` has a checksum, and the digest of the result that it belongs to. A digest of everything that determines a run identifies it, so that a saved run is not repeated.
+``run.json`` has a checksum, and the digest of the result that it belongs to. A digest of
+everything that determines a run identifies it, so that a saved run is not repeated.
 """
 
 from __future__ import annotations

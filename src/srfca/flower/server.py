@@ -14,7 +14,6 @@ from torch import nn
 
 from srfca import progress
 from srfca.errors import require
-from srfca.locks import locked
 from srfca.flower.client_info import ClientInfo, read_clients, write_clients
 from srfca.flower.federation import FlowerFederation
 from srfca.flower.serving import (
@@ -25,6 +24,7 @@ from srfca.flower.serving import (
     write_result,
 )
 from srfca.flower.settings import Settings, configure
+from srfca.locks import locked
 from srfca.methods import Method, Monitor, Result
 from srfca.methods.sr_fca import SRFCA
 

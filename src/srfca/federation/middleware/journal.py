@@ -3,8 +3,9 @@
 A run that is started again sends the same requests, because every draw depends only on what it is
 for. The journal answers them as far as it goes, and the clients answer the rest.
 
-Every entry has a checksum, over the run, the entry's place and all that it holds. A damaged entry is
-refused, never replaced: real clients may give another reply than the one that the run went on with.
+Every entry has a checksum, over the run, the entry's place and all that it holds. A damaged entry
+is refused, never replaced: real clients may give another reply than the one that the run went on
+with.
 """
 
 from __future__ import annotations
