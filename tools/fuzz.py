@@ -118,7 +118,8 @@ def partition(rng: random.Random) -> object:
     ]
     usual = [rng.randrange(-1, 4) for _ in range(rng.randrange(1, 6))]
     one = Partition(labels if rng.random() < 0.3 else usual)
-    other = Partition([rng.randrange(-1, 3) for _ in range(rng.randrange(1, 6))])
+    length = len(one) if rng.random() < 0.8 else rng.randrange(1, 6)
+    other = Partition([rng.randrange(-1, 3) for _ in range(length)])
     return [getattr(one, name)(other) for name in ("misclustering", "ari", "nmi", "purity")]
 
 
@@ -172,6 +173,8 @@ def frame(rng: random.Random) -> object:
     """Make client data from a table."""
     count = rng.choice((0, 1, 4, 8))
     kinds: tuple[Callable[[], Any], ...] = (
+        lambda: list(range(count)),
+        lambda: [rng.choice(("a", "b")) for _ in range(count)],
         lambda: array(rng, count),
         lambda: array(rng, count, 2),
         lambda: [rng.choice(("a", "b", "", None)) for _ in range(count)],
@@ -214,7 +217,9 @@ def datasets(rng: random.Random) -> object:
 
 def requests(rng: random.Random) -> object:
     """Ask a simulation something wrong."""
-    rows = torch.as_tensor(array(rng, rng.choice((1, 2, 4)), rng.choice((0, 1, 162, 162, 163))))
+    rows = torch.as_tensor(
+        array(rng, rng.choice((1, 2, 4)), rng.choice((0, 1, 160, 160, 160, 161)))
+    )
     clients = np.array([rng.choice((0, 1, 2, 3, 3, 4, -1, 10**6)) for _ in range(rng.randrange(4))])
     split: Any = rng.choice(("train", "test", "validation", "wrong", None))
     if rng.random() < 0.5:

@@ -13,7 +13,7 @@ from srfca.data.grouping import Owners, draw_test_rows, group, marked_test_rows,
 from srfca.data.inference import infer_schema
 from srfca.data.schema import TargetKind
 from srfca.data.table import Table, as_table
-from srfca.errors import InputError, require, unknown
+from srfca.errors import InputError, is_number, require, unknown
 from srfca.parameters import choices
 
 MissingValues = Literal["error", "drop"]
@@ -47,6 +47,7 @@ def from_frame(
     if test_column is not None:
         held = marked_test_rows(test_column, columns[test_column], owners)
     elif test is not None:
+        require(is_number(test), f"test must be a column or a fraction, not {test!r}")
         held = draw_test_rows(float(test), owners, seed)
     truth = None if cluster is None else true_clusters(cluster, columns[cluster], owners)
     train = np.ones(len(owners.client), dtype=np.bool_) if held is None else ~held
