@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from srfca import InputError
+from srfca import InputError, Result
 from srfca.analysis import Analysis, Reference
 from srfca.analysis.files import ANALYSIS_FILE, to_json
 from tests.analysis import made_up
@@ -77,4 +77,22 @@ def test_damage_is_noticed(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_folder_without_analysis(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no analysis"):
+        Analysis.load(tmp_path)
+
+
+def test_an_analysis_of_another_result_is_refused(tmp_path: Path) -> None:
+    part = made_up.analysis([0, 0, 1])
+    result = Result("A", {}, 0, part.client_ids, part.labels, torch.zeros(2, 3))
+    result.save(tmp_path)
+    part.save(tmp_path)
+    assert Analysis.load(tmp_path).labels.tolist() == [0, 0, 1]
+    replace(result, models=torch.ones(2, 3)).save(tmp_path)
+    with pytest.raises(InputError, match=r"analysis\.json is of another result than"):
+        Analysis.load(tmp_path)
+
+
+def test_edits_are_noticed(tmp_path: Path) -> None:
+    path = made_up.analysis([0, 0, 1]).save(tmp_path)
+    path.write_text(path.read_text().replace('"together"', '"clusters"'))
+    with pytest.raises(InputError, match="its checksum does not match, or it was edited"):
         Analysis.load(tmp_path)

@@ -35,11 +35,13 @@ def from_frame(
     """Return the rows of a table as client data; see ``ClientData.from_frame``."""
     view = as_table(table)
     test_column = test if isinstance(test, str) else None
+    for name in (client, target):
+        view.require_column(name)
     special = [name for name in (client, target, test_column, cluster) if name is not None]
     names = _feature_names(view, features, special)
     for name in special:
         require(special.count(name) == 1, f"column {name!r} is named for two purposes")
-    if missing not in choices(MissingValues):
+    if not isinstance(missing, str) or missing not in choices(MissingValues):
         raise unknown("missing", missing, choices(MissingValues))
     columns = view.columns([*special, *names], drop_missing=missing == "drop")
     owners = Owners.from_column(client, columns[client])

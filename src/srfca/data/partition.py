@@ -15,7 +15,6 @@ from srfca.data.partitioners.base import split_by
 from srfca.data.transforms import Array, Transform, apply, compose, unchanged
 from srfca.data.transforms.base import Split, split_at_random_part
 from srfca.errors import (
-    InputError,
     is_integer,
     is_number,
     require,
@@ -103,6 +102,10 @@ def federate(
     require(len(clusters) >= 1, "federate needs at least one cluster")
     require_positive(num_clients=num_clients)
     require_seed(seed)
+    require(isinstance(reuse, bool), f"reuse must be True or False, not {reuse!r}")
+    _check_sizes(sizes)
+    if not isinstance(standardize, str):
+        raise unknown("standardize", standardize, choices(Standardization))
     available = len(x) * len(clusters) + len(outliers) if reuse else len(x)
     require(
         num_clients <= available,
@@ -310,6 +313,20 @@ def _by_labels(client_labels: Sequence[Array], seed: int) -> Deal:
     return deal
 
 
+def _check_sizes(sizes: Sizes) -> None:
+    """Raise an error unless sizes are a rule, an integer or a list of integers."""
+    numbers = [sizes] if is_integer(sizes) else sizes
+    is_list = isinstance(numbers, list | tuple) or (
+        isinstance(numbers, np.ndarray) and numbers.ndim == 1
+    )
+    rules = ", ".join(repr(rule) for rule in choices(SizeRule))
+    require(
+        (isinstance(sizes, str) and sizes in choices(SizeRule))
+        or (is_list and all(is_integer(n) and n < 2**63 for n in numbers)),  # type: ignore[operator]
+        f"sizes must be {rules}, a number or a list of integers, not {sizes!r}",
+    )
+
+
 def _check_sizes_with_partitioner(sizes: Sizes) -> None:
     """Raise an error if sizes say more than the mean."""
     require(
@@ -339,9 +356,6 @@ def _sample_counts(
 ) -> NDArray[np.int64]:
     """Return how many of a cluster's samples each of its clients gets."""
     num_members = len(members)
-    if isinstance(sizes, str) and sizes not in choices(SizeRule):
-        rules = ", ".join(repr(rule) for rule in choices(SizeRule))
-        raise InputError(f"sizes must be {rules}, a number or a list, not {sizes!r}")
     match sizes:
         case "balanced":
             pieces = np.array_split(np.arange(available), num_members)
@@ -354,10 +368,6 @@ def _sample_counts(
         case int() | np.integer():
             counts = np.full(num_clients, sizes, dtype=np.int64)
         case _:
-            require(
-                isinstance(sizes, Sequence | np.ndarray) and all(is_integer(n) for n in sizes),
-                f"sizes must be a rule, an integer or a list of integers, not {sizes!r}",
-            )
             counts = np.asarray(sizes, dtype=np.int64)
     require(len(counts) == num_clients, f"there are {len(counts)} sizes for {num_clients} clients")
     require(

@@ -521,6 +521,7 @@ class Simulation:
             tuple(rows.shape) == expected,
             f"{len(clients)} clients need rows of shape {expected}, not {tuple(rows.shape)}",
         )
+        self._check_dtype(rows)
         return rows
 
     def _check_width(self, models: Tensor | Mixture) -> None:
@@ -530,6 +531,11 @@ class Simulation:
             rows.ndim == 2 and rows.shape[1] == length,
             f"models must have the shape (k, {length}), not {tuple(rows.shape)}",
         )
+        self._check_dtype(rows)
+
+    def _check_dtype(self, rows: Tensor) -> None:
+        dtype = self._layout.dtype
+        require(rows.dtype == dtype, f"models must be of type {dtype}, not {rows.dtype}")
 
     def _check_coordinates(self, coordinates: Coordinates, name: str) -> None:
         length = self._layout.length
