@@ -113,7 +113,7 @@ def fit(rng: random.Random) -> object:
 
 def partition(rng: random.Random) -> object:
     """Make partitions, and compare them."""
-    labels = [
+    labels: list[Any] = [
         rng.choice((-1, 0, 1, 2, 5, -2, 0.5, "a", None, 2**40)) for _ in range(rng.randrange(6))
     ]
     usual = [rng.randrange(-1, 4) for _ in range(rng.randrange(1, 6))]
@@ -183,13 +183,13 @@ def frame(rng: random.Random) -> object:
     )
     table: dict[str, Any] = {name: rng.choice(kinds)() for name in ("f", "g", "y")}
     table["client"] = [rng.choice(("a", "b")) for _ in range(count)]
-    given = {"client": "client", "target": "y"}
+    given: dict[str, Any] = {"client": "client", "target": "y"}
     for name in rng.sample(
         ("client", "target", "features", "test", "target_kind", "standardize", "missing"),
         rng.choice((0, 0, 1, 2)),
     ):
         given[name] = rng.choice(("f", "g", ["f"], 0.25, "drop", "classes", "values", odd(rng)))
-    return ClientData.from_frame(table, **given)  # type: ignore[arg-type]
+    return ClientData.from_frame(table, **given)
 
 
 def federate(rng: random.Random) -> object:
@@ -204,7 +204,7 @@ def federate(rng: random.Random) -> object:
 
 def datasets(rng: random.Random) -> object:
     """Make a data set of random size."""
-    sizes = (1, 2, 4, -1, 0, 2.0, True, None, "4", torch.tensor(4), float("inf"))
+    sizes: tuple[Any, ...] = (1, 2, 4, -1, 0, 2.0, True, None, "4", torch.tensor(4), float("inf"))
     if rng.random() < 0.9:
         names = ("num_clients", "samples", "dimension", "clusters", "seed")
         given: dict[str, Any] = {name: rng.choice(sizes) for name in rng.sample(names, 2)}
@@ -238,9 +238,23 @@ def simulation(rng: random.Random) -> object:
 
 def networks(rng: random.Random) -> object:
     """Make a network of odd sizes."""
-    sizes = (1, 2, 0, -1, 2.0, True, None, "2", float("inf"), torch.tensor(2), (2,), (2, 0), [])
+    sizes: tuple[Any, ...] = (
+        1,
+        2,
+        0,
+        -1,
+        2.0,
+        True,
+        None,
+        "2",
+        float("inf"),
+        torch.tensor(2),
+        (2,),
+        (2, 0),
+        [],
+    )
     factory = rng.choice((models.mlp, models.linear))
-    return factory(*(rng.choice(sizes) for _ in range(3 if factory is models.mlp else 1)))  # type: ignore[operator]
+    return factory(*(rng.choice(sizes) for _ in range(3 if factory is models.mlp else 1)))
 
 
 def settings(rng: random.Random) -> object:

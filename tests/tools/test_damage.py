@@ -12,7 +12,7 @@ from tools import damage, kills
 
 
 def test_random_damage_never_changes_a_result() -> None:
-    counts = damage.damage_many(30, seed=7)
+    counts = damage.damage_many(15, seed=7)
     assert counts["wrong"] == 0
     assert counts["same result"] > 0
     assert counts["clear refusal"] > 0
@@ -38,6 +38,7 @@ def test_each_kind_of_damage_to_a_journal(
     assert outcome == ("same result" if kind is damage.delete else "clear refusal"), reason
 
 
+@pytest.mark.slow
 def test_killed_processes_resume_to_the_same_result(tmp_path: Path) -> None:
     total, wrong = kills.kill_many(2, 0, tmp_path)
     assert total >= 2

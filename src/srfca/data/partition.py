@@ -315,14 +315,12 @@ def _by_labels(client_labels: Sequence[Array], seed: int) -> Deal:
 
 def _check_sizes(sizes: Sizes) -> None:
     """Raise an error unless sizes are a rule, an integer or a list of integers."""
-    numbers = [sizes] if is_integer(sizes) else sizes
-    is_list = isinstance(numbers, list | tuple) or (
-        isinstance(numbers, np.ndarray) and numbers.ndim == 1
-    )
+    numbers: Any = [sizes] if is_integer(sizes) else sizes
+    is_list = isinstance(numbers, list | tuple | np.ndarray) and np.ndim(numbers) == 1
     rules = ", ".join(repr(rule) for rule in choices(SizeRule))
     require(
         (isinstance(sizes, str) and sizes in choices(SizeRule))
-        or (is_list and all(is_integer(n) and n < 2**63 for n in numbers)),  # type: ignore[operator]
+        or (is_list and all(is_integer(n) and n < 2**63 for n in numbers)),
         f"sizes must be {rules}, a number or a list of integers, not {sizes!r}",
     )
 

@@ -54,7 +54,7 @@ def scores(count: int) -> ClientScores:
         ({"individual_models": torch.zeros(3, 4)}, r"individual_models must have the shape"),
         ({"mixture_weights": torch.zeros(3, 3)}, r"mixture_weights must have the shape \(3, 2\)"),
         ({"fine_tuned_steps": torch.zeros(2)}, r"fine_tuned_steps must have the shape \(3,\)"),
-        (stage(labels=(0, 1)), "labels of stage ONE_SHOT must be 3 integers"),
+        (stage(labels=(0, 1, 0, 1)), "labels of stage ONE_SHOT must be of at most 3 clients"),
         (stage(labels=(0, 1, "x")), "labels of stage ONE_SHOT must be 3 integers"),
         (stage(loss="low"), "score of stage ONE_SHOT must be int or float or NoneType"),
         (stage(budget=Budget(local_steps=0.5)), "budget of stage ONE_SHOT"),  # type: ignore[arg-type]

@@ -70,7 +70,9 @@ def check_labels(name: str, labels: Sequence[Any], m: int, num_clusters: int | N
 def _check_stage(stage: Stage, m: int) -> None:
     _require_type("name of a stage", stage.name, str)
     name = f"stage {stage.name}"
-    check_labels(f"labels of {name}", stage.labels, m)
+    count = len(stage.labels)  # fewer than m where clients have joined since
+    require(count <= m, f"labels of {name} must be of at most {m} clients, not {count}")
+    check_labels(f"labels of {name}", stage.labels, count)
     _require_type(f"notes of {name}", stage.notes, dict)
     _require_type(f"seconds of {name}", stage.seconds, (int, float))
     for score in (stage.loss, stage.accuracy):
@@ -78,10 +80,10 @@ def _check_stage(stage: Stage, m: int) -> None:
     for count in astuple(stage.budget):
         _require_type(f"budget of {name}", count, int)
     if stage.distances is not None:
-        _require_shape(f"distances of {name}", torch.as_tensor(stage.distances), (m, m))
+        _require_shape(f"distances of {name}", torch.as_tensor(stage.distances), (count, count))
     if stage.scores is not None:
         for part in (stage.scores.loss, stage.scores.accuracy, stage.scores.num_samples):
-            _require_shape(f"scores of {name}", part, (m,))
+            _require_shape(f"scores of {name}", part, (count,))
 
 
 def _require_type(name: str, value: Any, kind: type | tuple[type, ...]) -> None:
