@@ -77,8 +77,8 @@ def _check_stage(stage: Stage, m: int) -> None:
     _require_type(f"seconds of {name}", stage.seconds, (int, float))
     for score in (stage.loss, stage.accuracy):
         _require_type(f"score of {name}", score, (int, float, type(None)))
-    for count in astuple(stage.budget):
-        _require_type(f"budget of {name}", count, int)
+    for cost in astuple(stage.budget):
+        _require_type(f"budget of {name}", cost, int)
     if stage.distances is not None:
         _require_shape(f"distances of {name}", torch.as_tensor(stage.distances), (count, count))
     if stage.scores is not None:
