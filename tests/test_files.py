@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,26 @@ def test_an_interrupted_write_leaves_the_old_file(
         replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_files_follow_the_umask(tmp_path: Path) -> None:
+    for mask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
+        before = os.umask(mask)
+        try:
+            replace_file(tmp_path / "result.json", b"")
+        finally:
+            os.umask(before)
+        assert (tmp_path / "result.json").stat().st_mode & 0o777 == mode
+
+
+def test_the_folder_is_synced_after_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+
+    def sync(handle: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    replace_file(tmp_path / "result.json", b"new")
+    assert synced == [False, True]

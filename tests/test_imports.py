@@ -15,6 +15,7 @@ PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
     {"_version", "errors", "progress", "random", "threads"},
     {"files", "parameters", "registry"},
+    {"json_files", "locks"},
     {"aggregation", "apps", "clustering", "models"},
     {"data", "federation"},
     {"distances", "engine"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
 
 _MAX_LISTED = 50
 """Choices that an error lists."""
@@ -38,9 +39,36 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_positive(**sizes: int) -> None:
-    """Raise an ``InputError`` that names the first size below 1."""
+    """Raise an ``InputError`` that names the first size that is no integer, or below 1."""
     for name, size in sizes.items():
+        require(is_integer(size), f"{name} must be an integer, not {size!r}")
         require(size >= 1, f"{name} must be at least 1, not {size}")
+
+
+def require_seed(seed: int) -> None:
+    """Raise an ``InputError`` unless a seed is an integer from 0 to 2**63 - 1."""
+    require(
+        is_integer(seed) and 0 <= seed < 2**63,
+        f"seed must be an integer from 0 to 2**63 - 1, not {seed!r}",
+    )
+
+
+def is_integer(value: object) -> bool:
+    """Tell whether a value is an integer: neither a float such as 3.0, nor a bool, nor a tensor.
+
+    >>> [is_integer(value) for value in (3, 3.0, True, "3")]
+    [True, False, False, False]
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is a real number, not a bool.
+
+    >>> [is_number(value) for value in (3, 3.0, True, "3")]
+    [True, True, False, False]
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def describe(error: Exception) -> str:

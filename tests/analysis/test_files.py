@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from srfca import InputError
+from srfca import InputError, Result
 from srfca.analysis import Analysis, Reference
 from srfca.analysis.files import ANALYSIS_FILE, to_json
 from tests.analysis import made_up
@@ -48,7 +48,7 @@ def test_what_is_unknown_is_null(tmp_path: Path) -> None:
     assert content["reference"]["answer"]["accuracy"] == [0.9, None, 0.8]
     assert content["reference"]["together"] is None
     assert content["confidence"] is None
-    assert (content["verdict"], content["format"]) == ("together", 1)
+    assert (content["verdict"], content["format"]) == ("together", 2)
     require_equal(part, Analysis.load(tmp_path))
 
 
@@ -64,9 +64,9 @@ def test_the_file_needs_no_constants_of_python(analysis: Analysis) -> None:
     ("text", "message"),
     [
         ("{", "is damaged"),
-        ("[]", "is damaged: no object"),
-        ('{"format": 7}', "format 7 is not the 1 that this version reads"),
-        ('{"format": 1}', "is damaged: KeyError"),
+        ("[]", "is damaged: it holds no object"),
+        ('{"format": 7}', "format 7 is not the 2 that this version reads"),
+        ('{"format": 2}', "is damaged: its checksum does not match"),
     ],
 )
 def test_damage_is_noticed(tmp_path: Path, text: str, message: str) -> None:
@@ -77,4 +77,22 @@ def test_damage_is_noticed(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_folder_without_analysis(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no analysis"):
+        Analysis.load(tmp_path)
+
+
+def test_an_analysis_of_another_result_is_refused(tmp_path: Path) -> None:
+    part = made_up.analysis([0, 0, 1])
+    result = Result("A", {}, 0, part.client_ids, part.labels, torch.zeros(2, 3))
+    result.save(tmp_path)
+    part.save(tmp_path)
+    assert Analysis.load(tmp_path).labels.tolist() == [0, 0, 1]
+    replace(result, models=torch.ones(2, 3)).save(tmp_path)
+    with pytest.raises(InputError, match=r"analysis\.json is of another result than"):
+        Analysis.load(tmp_path)
+
+
+def test_edits_are_noticed(tmp_path: Path) -> None:
+    path = made_up.analysis([0, 0, 1]).save(tmp_path)
+    path.write_text(path.read_text().replace('"together"', '"clusters"'))
+    with pytest.raises(InputError, match="its checksum does not match, or it was edited"):
         Analysis.load(tmp_path)

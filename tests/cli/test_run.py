@@ -13,6 +13,7 @@ import torch
 
 from srfca import Result
 from srfca.analysis import Analysis
+from srfca.locks import locked
 from tests.cli.command import QUICK, srfca
 from tests.experiments.small import NETWORKS, write_flights, write_sensors
 
@@ -253,3 +254,38 @@ def test_a_method_without_clusters_has_no_answer() -> None:
     assert done.returncode == 0, done.stderr
     assert "| cluster " not in done.stdout
     assert "clusters" not in done.stdout.splitlines()[-1]
+
+
+def test_another_result_is_not_replaced_silently(tmp_path: Path) -> None:
+    command = ["run", "rotated-digits", "--set", "steps=2", "--set", "num_clients=4"]
+    local, out = ["--method", "local"], ["--out", str(tmp_path / "out")]
+    assert srfca(*command, *local, *out).returncode == 0
+    assert srfca(*command, *local, *out).returncode == 0, "the same run again"
+    before = (tmp_path / "out" / "result.json").read_bytes()
+    for options in (["--seed", "1"], ["--journal", "--seed", "1"], ["--set", "lr=0.2"]):
+        refused = srfca(*command, *local, *out, *options)
+        assert refused.returncode == 2
+        assert "holds another result, or a damaged one: choose another --out, or" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert (tmp_path / "out" / "result.json").read_bytes() == before
+    journaled = [*command, *local, *out, "--seed", "1", "--overwrite", "--journal"]
+    assert srfca(*journaled).returncode == 0
+    assert Result.load(tmp_path / "out").seed == 1
+    refused = srfca(*command, *local, *out, "--seed", "1")
+    assert "holds a run with a journal: continue it with 'srfca resume" in refused.stderr
+    assert srfca(*command, *local, *out, "--overwrite").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "analysis.json", "clusters.csv", "result.json", "run.json", "tensors.safetensors",
+    ]  # fmt: skip
+    assert "--overwrite needs --out" in srfca(*command, "--overwrite").stderr
+
+
+def test_one_process_at_a_time_writes_a_folder(tmp_path: Path) -> None:
+    command = ["rotated-digits", "--set", "steps=2", "--set", "num_clients=4"]
+    with locked(tmp_path):
+        refused = srfca("run", *command, "--out", str(tmp_path))
+    assert refused.returncode == 2
+    assert "is in use by process" in refused.stderr
+    (tmp_path / ".result.json.0123abcd.tmp").touch()
+    assert srfca("run", *command, "--method", "local", "--out", str(tmp_path)).returncode == 0
+    assert not list(tmp_path.glob(".*")), "temporary files of killed processes are removed"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -245,3 +246,17 @@ def test_outliers_are_clusters_of_one_client_each() -> None:
     assert uneven.truth.sizes.tolist() == [8, 2, 1, 1]
     with pytest.raises(InputError, match=r"at least 3 .clusters and outliers., not 2"):
         federate(x, y, num_clients=2, clusters=[tagged(0)], outliers=[tagged(1), tagged(2)])
+
+
+@pytest.mark.parametrize("number", [2**31, 10**20, 0, 4.0, True, None, torch.tensor(4), "4"])
+def test_impossible_numbers_of_clients_are_refused_at_once(number: object) -> None:
+    with pytest.raises(InputError, match="num_clients"):
+        federate(X, Y, num_clients=number, clusters=[unchanged])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"seed": 0.5}, {"seed": -1}, {"sizes": [2.5] * 4}, {"shares": 1.0}, {"sizes": b"x"}]
+)
+def test_arguments_of_wrong_types_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        federate(X, Y, num_clients=4, clusters=[unchanged], **wrong)

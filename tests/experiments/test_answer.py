@@ -79,9 +79,11 @@ def test_an_executor_analyzes_runs_with_clusters(tmp_path: Path) -> None:
     folder = executor.folder_of(spec)
     assert folder is not None
     (folder / "analysis.json").write_text("{")
-    damaged = executor.read_saved(spec)
-    assert damaged is not None
-    assert damaged.analysis is None
+    assert executor.read_saved(spec) is None, "it is repeated"
+    (folder / "analysis.json").unlink()
+    without_analysis = executor.read_saved(spec)
+    assert without_analysis is not None
+    assert without_analysis.analysis is None
     assert executor.execute(RunSpec("global", 0)).analysis is None
     plain = RunExecutor(small_experiment())
     assert plain.execute(spec).analysis is None

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srfca import Result
+from srfca import InputError, Result
 from srfca.experiments import config, runner, saved
 from srfca.experiments.compare import Comparison, compare
+from srfca.experiments.executor import RunExecutor, RunSpec
 from srfca.experiments.experiment import Experiment, _method_parameters
 from srfca.experiments.source_code import _package_digest
 from srfca.experiments.user_data import experiment_from_data
+from srfca.locks import locked
 from tests.experiments.small import small_experiment, write_npz
 
 
@@ -72,7 +74,9 @@ def test_run_json_has_metrics_settings_and_digests(tmp_path: Path) -> None:
         "client_samples",
         "true_labels",
         "run_digest",
-        "figures_digest",
+        "tensors_sha256",
+        "format",
+        "checksum",
     }
     assert set(extra["settings"]) == {"data", "model", "federation", "local_training", "local"}
     assert path.parent.name == f"local-seed0-{extra['run_digest']}"
@@ -177,3 +181,26 @@ def test_runs_with_changed_code_are_repeated(
     with (tmp_path / changed).open("a") as file:
         file.write("# a change\n")
     assert run().reused == 0
+
+
+def test_files_of_another_run_are_not_believed(tmp_path: Path) -> None:
+    compare(small_experiment(), ["local"], seeds=range(2), out=tmp_path)
+    first, second = sorted(tmp_path.iterdir())
+    for name in ("run.json", "result.json", "tensors.safetensors"):
+        kept = (first / name).read_bytes()
+        (first / name).write_bytes((second / name).read_bytes())
+        with pytest.raises(InputError, match=r"another result|another run"):
+            saved.read_run(first)
+        (first / name).write_bytes(kept)
+    assert saved.read_run(first)[0]["seed"] == 0
+
+
+def test_a_run_that_another_process_works_on_is_not_touched(tmp_path: Path) -> None:
+    executor = RunExecutor(small_experiment(), out=tmp_path)
+    folder = executor.folder_of(RunSpec("local", 0))
+    assert folder is not None
+    with locked(folder):
+        outcome = executor.execute(RunSpec("local", 0))
+    assert outcome.error is not None
+    assert "is in use by process" in outcome.error
+    assert executor.execute(RunSpec("local", 0)).error is None

@@ -80,3 +80,14 @@ def test_a_new_app_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.Monke
         with torch.no_grad():
             torch.testing.assert_close(kept(x), result.module(str(number))(x))
     assert result.predict(x, client="0").shape == (5,)
+
+
+def test_a_disk_that_cannot_be_written_to_gives_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(path: Path, *arguments: object, **options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(InputError, match=r"cannot write to .*app: Read-only file system"):
+        new_app(tmp_path / "app")

@@ -2,12 +2,12 @@
 
 The file has the fields of ``Analysis`` by name; numbers by client are lists, null where they do not
 apply. ``format`` changes when the layout does. For reading in other languages it also holds
-``verdict`` and ``sentence``, which follow from the rest.
+``verdict`` and ``sentence``, which follow from the rest. A checksum shows damage, and
+``tensors_sha256`` the result that the folder held when the analysis was written.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,15 @@ from srfca.analysis.layers import LayerDifference
 from srfca.analysis.reference import Reference
 from srfca.analysis.structure import Structure
 from srfca.errors import InputError, require
-from srfca.files import replace_file, writable_folder
+from srfca.files import writable_folder
+from srfca.json_files import damaged, read_json, write_json
+from srfca.methods._common.result_checks import check_labels
+from srfca.methods._common.result_files import RESULT_FILE, stored_digest
 
-FORMAT = 1
+FORMAT = 2
 ANALYSIS_FILE = "analysis.json"
+_RESULT = "tensors_sha256"
+_REMEDY = "analyze the run again"
 _INTEGERS = ("clusters", "next_cluster")
 """Fields of ``Confidence`` that are integers."""
 _DIGITS = 5
@@ -41,7 +46,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> Path:
         InputError: If the folder cannot be written to.
     """
     path = writable_folder(folder) / ANALYSIS_FILE
-    replace_file(path, (json.dumps(to_json(analysis), allow_nan=False) + "\n").encode())
+    write_json(path, to_json(analysis) | {_RESULT: _result_digest(folder)}, FORMAT)
     return path
 
 
@@ -49,24 +54,41 @@ def read_analysis(folder: Path) -> Analysis:
     """Return the analysis in a folder.
 
     Raises:
-        InputError: If there is none, it is damaged, or of another format.
+        InputError: If there is none, it is damaged, of another format, or of another result than
+            that of the folder.
     """
     path = folder / ANALYSIS_FILE
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
+        content = read_json(path, FORMAT, _REMEDY)
+    except FileNotFoundError as error:
         raise InputError(f"{folder} holds no analysis: {error}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
-    require(isinstance(content, dict), f"{path} is damaged: no object")
+    digest = content.pop(_RESULT, None)
     require(
-        content.get("format") == FORMAT,
-        f"{path}: format {content.get('format')} is not the {FORMAT} that this version reads",
+        digest is None or digest == _result_digest(folder),
+        f"{path} is of another result than {folder / RESULT_FILE}: {_REMEDY}",
     )
     try:
-        return from_json(content)
+        analysis = from_json(content)
+        _check(analysis)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{path} is damaged: {error!r}") from error
+        raise damaged(path, repr(error), _REMEDY) from error
+    return analysis
+
+
+def _result_digest(folder: Path) -> str | None:
+    """Return the digest of the result in a folder, None if it holds none."""
+    return stored_digest(folder) if (folder / RESULT_FILE).exists() else None
+
+
+def _check(analysis: Analysis) -> None:
+    """Check that the parts of an analysis are of the same clients."""
+    m = len(analysis.client_ids)
+    check_labels("labels", analysis.labels.tolist(), m)
+    scores = (analysis.scores.loss, analysis.scores.accuracy, analysis.scores.num_samples)
+    require(
+        all(part is None or tuple(part.shape) == (m,) for part in scores),
+        f"scores must be of {m} clients",
+    )
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
@@ -75,7 +97,6 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         analysis.reference, analysis.decision, analysis.differences,
     )  # fmt: skip
     return {
-        "format": FORMAT,
         "srfca": __version__,
         "method": analysis.method,
         "seed": analysis.seed,

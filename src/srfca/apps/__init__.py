@@ -9,6 +9,7 @@ from keyword import iskeyword
 from pathlib import Path
 
 from srfca.errors import InputError, require
+from srfca.files import replace_file, writable_folder
 
 
 def new_app(folder: Path) -> list[Path]:
@@ -21,7 +22,7 @@ def new_app(folder: Path) -> list[Path]:
         The files that were written.
 
     Raises:
-        InputError: If the name is not allowed, or the folder is not empty.
+        InputError: If the name is not allowed, or the folder is not empty or cannot be written to.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as home:
@@ -34,8 +35,11 @@ def new_app(folder: Path) -> list[Path]:
         f"an app's folder must be named in lower-case letters, digits and dashes, not {name!r}",
     )
     require(not folder.exists() or folder.is_dir(), f"{folder} is a file")
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty")
+    try:
+        is_empty = not folder.exists() or not any(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from error
+    require(is_empty, f"{folder} is not empty")
     package = name.replace("-", "_")
     spec = find_spec(package)
     require(
@@ -48,7 +52,6 @@ def new_app(folder: Path) -> list[Path]:
         text = source.read_text("utf-8").replace("@name@", name).replace("@package@", package)
         file = source.name.removesuffix(".txt")
         path = folder / file if file == "pyproject.toml" else folder / package / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        replace_file(writable_folder(path.parent) / path.name, text.encode())
         written.append(path)
     return written

@@ -71,6 +71,12 @@ def run(
             "--journal", help="With --out: if the run is killed, 'srfca resume' continues it."
         ),
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="With --out: replace another run, or a damaged one, in the folder."
+        ),
+    ] = False,
     report: ReportFile = None,
     track: Annotated[
         list[str] | None,
@@ -86,13 +92,15 @@ def run(
     from srfca.cli import saved_command
     from srfca.cli.console import show
     from srfca.experiments import runner, saved
-    from srfca.experiments.answer import analyze_run, save_answer
+    from srfca.experiments.answer import CLUSTERS_FILE, analyze_run
     from srfca.experiments.views import view_of
-    from srfca.files import writable_folder
+    from srfca.locks import locked
     from srfca.methods import Monitors
     from srfca.methods.registry import method_key
 
     with interruptible(), ExitStack() as notes:
+        if out is not None:
+            notes.enter_context(locked(out))
         method = method_key(method)
         experiment = options.load([method], fine_tune, curves)
         made = runner.make_method(experiment, method)
@@ -102,11 +110,16 @@ def run(
             made.clustered or not input_statistics,
             f"--input-statistics is for methods that find clusters, but {made.name} does not",
         )
-        for option, is_set in (("--journal", journal), ("--input-statistics", input_statistics)):
+        for option, is_set in (
+            ("--journal", journal),
+            ("--input-statistics", input_statistics),
+            ("--overwrite", overwrite),
+        ):
             require(out is not None or not is_set, f"{option} needs --out, a folder to keep it in")
-        if out is not None:
-            writable_folder(out)
         journal_folder = previous = None
+        if out is not None:
+            digest = saved.run_digest(experiment, method, seed)
+            saved.claim(out, digest, resumes=journal, overwrite=overwrite)
         if out is not None and journal:
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
@@ -114,8 +127,8 @@ def run(
                 "input_statistics": input_statistics,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
-            journal_folder = out / "journal"
-            previous = saved.read(out, saved.run_digest(experiment, method, seed))
+            journal_folder = out / saved.JOURNAL_FOLDER
+            previous = saved.read(out, digest)
         bars = ProgressBars()
         callbacks: list[Monitor] = [bars, *trackers]
         folder = None if out is None else ProgressFolder(out, experiment.name)
@@ -140,8 +153,8 @@ def run(
         )  # fmt: skip
         path = None
         if out is not None:
-            path = save_answer(analysis, out)
-            saved.save(finished, experiment, out)
+            saved.save(finished, experiment, out, analysis)
+            path = out / CLUSTERS_FILE
         if folder is not None:
             folder.remove()
         if report is not None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from srfca.errors import InputError, require
-from srfca.files import replace_file
+from srfca.json_files import damaged, read_json, write_json
 
 FILE = "command.json"
+FORMAT = 1
+_REMEDY = "start the run again with 'srfca run' and its options, and --overwrite"
 _PATHS = ("data", "data_dir")
-_NOT_SAVED = ("out", "journal", "report", "track")
+_NOT_SAVED = ("out", "journal", "report", "track", "overwrite")
 
 
 def write(folder: Path, arguments: dict[str, Any]) -> None:
@@ -26,10 +28,10 @@ def write(folder: Path, arguments: dict[str, Any]) -> None:
         present, new = read(folder), _with_paths(json.loads(text))
         require(
             present | {"as_json": None} == new | {"as_json": None},
-            f"{folder} holds the journal of a run with other settings: choose another --out, or "
-            f"continue that run with 'srfca resume {folder}'",
+            f"{folder} holds the journal of a run with other settings: choose another --out, "
+            f"continue that run with 'srfca resume {folder}', or replace it with --overwrite",
         )
-    replace_file(folder / FILE, f"{text}\n".encode())
+    write_json(folder / FILE, json.loads(text), FORMAT)
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -41,16 +43,13 @@ def read(folder: Path) -> dict[str, Any]:
     from srfca.cli.run import run
 
     try:
-        arguments = _with_paths(json.loads((folder / FILE).read_bytes()))
-        missing = sorted(set(signature(run).parameters) - set(arguments) - set(_NOT_SAVED))
-        require(not missing, f"{folder / FILE} is damaged: it lacks {', '.join(missing)}")
-    except OSError as error:
+        arguments = read_json(folder / FILE, FORMAT, _REMEDY)
+    except FileNotFoundError as error:
         raise InputError(f"{folder} holds no run with a journal: {error}") from error
-    except (ValueError, LookupError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{folder / FILE} is damaged: {error!r}") from error
-    return arguments
+    expected = set(signature(run).parameters) - set(_NOT_SAVED)
+    if differing := sorted(expected ^ set(arguments)):
+        raise damaged(folder / FILE, f"wrong or missing: {', '.join(differing)}", _REMEDY)
+    return _with_paths(arguments)
 
 
 def _with_paths(arguments: dict[str, Any]) -> dict[str, Any]:

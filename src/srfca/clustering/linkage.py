@@ -35,7 +35,8 @@ def check_cut(threshold: float | str, k: int | None, linkage: str) -> None:
         InputError: If an option is invalid, or if both k and a threshold are set.
     """
     require(
-        threshold == "auto" or (isinstance(threshold, float | int) and threshold >= 0),
+        (isinstance(threshold, str) and threshold == "auto")
+        or (isinstance(threshold, float | int) and threshold >= 0),
         f"threshold must be 'auto', or a number that is not negative, not {threshold!r}",
     )
     require(
@@ -81,6 +82,7 @@ def agglomerate(
     from scipy.spatial.distance import squareform
 
     check_cut(threshold, k, linkage)
+    distances = np.asarray(distances, dtype=np.float64)
     check_distances(distances)
     count = len(distances)
     require(k is None or k <= count, f"k must be at most {count}, the number of rows, not {k}")
@@ -90,7 +92,8 @@ def agglomerate(
         k = max(1, groups.num_clusters)
     if count < 2:
         return Cut(Partition(range(count)), np.empty(0), reason)
-    symmetric = (distances + distances.T) / 2
+    symmetric = distances / 2 + distances.T / 2
+    require(bool(np.isfinite(symmetric).all()), "distances must be finite to be linked")
     tree = hierarchy.linkage(squareform(symmetric, checks=False), linkage)
     if k is None:
         labels = hierarchy.fcluster(tree, threshold, criterion="distance")

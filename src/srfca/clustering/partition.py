@@ -190,7 +190,7 @@ class Partition:
 
         table = self._contingency(truth).toarray()
         rows, columns = linear_sum_assignment(table, maximize=True)
-        return 1.0 - float(table[rows, columns].sum()) / len(self)
+        return 1.0 - float(table[rows, columns].sum()) / len(self) if len(self) else 0.0
 
     def impurity(self, truth: Partition) -> float:
         """Return the fraction of clients outside their cluster's majority (Definition 2).
@@ -206,6 +206,8 @@ class Partition:
             >>> Partition([0, 0, 1, 2]).impurity(Partition([0, 0, 1, 1]))
             0.0
         """
+        if not len(self):
+            return 0.0
         return 1.0 - float(self._contingency(truth).max(axis=1).sum()) / len(self)
 
     def purity(self, truth: Partition) -> float:

@@ -11,7 +11,7 @@ from srfca.clustering.graph import Graph, GraphClustering, cluster_graph, thresh
 from srfca.clustering.matrix import check_distances
 from srfca.clustering.partition import Partition
 from srfca.clustering.threshold import check_threshold, choose_threshold
-from srfca.errors import require
+from srfca.errors import require, require_positive, require_seed
 
 
 def cluster(
@@ -43,7 +43,8 @@ def cluster(
         >>> cluster([[0, 1, 9, 8], [1, 0, 8, 9], [9, 8, 0, 2], [8, 9, 2, 0]], threshold=3)
         Partition(2 in cluster 0, 2 in cluster 1)
     """
-    require(min_size >= 1, f"min_size must be at least 1, not {min_size}")
+    require_positive(min_size=min_size)
+    require_seed(seed)
     if sparse.issparse(distances):
         edges = _sparse_graph(distances, threshold)
     else:

@@ -23,7 +23,7 @@ from srfca.clustering.candidates import (
 from srfca.clustering.graph import Graph, threshold_graph
 from srfca.clustering.matrix import Matrix, off_diagonal
 from srfca.clustering.profile import Profile, denoised_profiles
-from srfca.errors import require, unknown
+from srfca.errors import is_number, require, unknown
 
 MAX_DISAGREEMENT = 0.15
 """Largest smoothed disagreement of a credible candidate."""
@@ -66,9 +66,9 @@ def check_threshold(threshold: float | str, name: str = "threshold") -> None:
     Raises:
         InputError: If it is none of these.
     """
-    if threshold == "auto":
-        return
     if isinstance(threshold, str):
+        if threshold == "auto":
+            return
         try:
             percentage = float(threshold.removesuffix("%"))
         except ValueError:
@@ -79,9 +79,10 @@ def check_threshold(threshold: float | str, name: str = "threshold") -> None:
         )
         return
     require(
-        not isinstance(threshold, bool) and threshold >= 0,
-        f"{name} must not be negative, but is {threshold}",
+        is_number(threshold),
+        f"{name} must be 'auto', a number, or a quantile such as '30%', not {threshold!r}",
     )
+    require(threshold >= 0, f"{name} must not be negative, but is {threshold}")
 
 
 def choose_threshold(

@@ -15,7 +15,7 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.data.schema import Schema, TargetKind
 from srfca.data.sources import Source, as_arrays
-from srfca.errors import InputError, require
+from srfca.errors import InputError, is_number, require
 from srfca.random import Key, bits, client_words, streams
 
 
@@ -273,7 +273,10 @@ def hold_out(data: ClientData, fraction: float, seed: int) -> tuple[Samples, Sam
         >>> train.sizes.tolist(), validation.sizes.tolist()
         ([15, 15, 15], [5, 5, 5])
     """
-    require(0 <= fraction < 1, f"validation must be in [0, 1), not {fraction}")
+    require(
+        is_number(fraction) and 0 <= fraction < 1,
+        f"validation must be in [0, 1), not {fraction}",
+    )
     sizes = data.train.sizes
     counts = (sizes * fraction + 1e-9).floor().long()
     if fraction > 0:

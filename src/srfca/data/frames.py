@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from srfca.data.grouping import Owners, draw_test_rows, group, marked_test_rows,
 from srfca.data.inference import infer_schema
 from srfca.data.schema import TargetKind
 from srfca.data.table import Table, as_table
-from srfca.errors import InputError, require, unknown
+from srfca.errors import InputError, is_number, require, unknown
 from srfca.parameters import choices
 
 MissingValues = Literal["error", "drop"]
@@ -35,11 +35,13 @@ def from_frame(
     """Return the rows of a table as client data; see ``ClientData.from_frame``."""
     view = as_table(table)
     test_column = test if isinstance(test, str) else None
+    for name in (client, target):
+        view.require_column(name)
     special = [name for name in (client, target, test_column, cluster) if name is not None]
     names = _feature_names(view, features, special)
     for name in special:
         require(special.count(name) == 1, f"column {name!r} is named for two purposes")
-    if missing not in choices(MissingValues):
+    if not isinstance(missing, str) or missing not in choices(MissingValues):
         raise unknown("missing", missing, choices(MissingValues))
     columns = view.columns([*special, *names], drop_missing=missing == "drop")
     owners = Owners.from_column(client, columns[client])
@@ -47,6 +49,7 @@ def from_frame(
     if test_column is not None:
         held = marked_test_rows(test_column, columns[test_column], owners)
     elif test is not None:
+        require(is_number(test), f"test must be a column or a fraction, not {test!r}")
         held = draw_test_rows(float(test), owners, seed)
     truth = None if cluster is None else true_clusters(cluster, columns[cluster], owners)
     train = np.ones(len(owners.client), dtype=np.bool_) if held is None else ~held
@@ -64,6 +67,10 @@ def _feature_names(
         table.require_column(name)
     if features is None:
         return [name for name in table.names if name not in special]
+    require(
+        isinstance(features, str | Iterable) and getattr(features, "ndim", 1) == 1,
+        f"features must be a list of columns, not {features!r}",
+    )
     names = [features] if isinstance(features, str) else list(features)
     for name in names:
         if name in special:

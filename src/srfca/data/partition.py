@@ -14,7 +14,14 @@ from srfca.data.partitioners import MIN_SAMPLES, Partitioner, Parts, matching_pa
 from srfca.data.partitioners.base import split_by
 from srfca.data.transforms import Array, Transform, apply, compose, unchanged
 from srfca.data.transforms.base import Split, split_at_random_part
-from srfca.errors import InputError, require, unknown
+from srfca.errors import (
+    is_integer,
+    is_number,
+    require,
+    require_positive,
+    require_seed,
+    unknown,
+)
 from srfca.parameters import choices
 from srfca.random import Key
 
@@ -93,6 +100,17 @@ def federate(
     """
     require(len(x) == len(y), f"there are {len(x)} samples but {len(y)} labels")
     require(len(clusters) >= 1, "federate needs at least one cluster")
+    require_positive(num_clients=num_clients)
+    require_seed(seed)
+    require(isinstance(reuse, bool), f"reuse must be True or False, not {reuse!r}")
+    _check_sizes(sizes)
+    if not isinstance(standardize, str):
+        raise unknown("standardize", standardize, choices(Standardization))
+    available = len(x) * len(clusters) + len(outliers) if reuse else len(x)
+    require(
+        num_clients <= available,
+        f"num_clients={num_clients} is more than the {available} samples that can be dealt",
+    )
     groups = _Groups.assign(num_clients, clusters, outliers, shares)
     rng = np.random.default_rng([seed, num_clients])
     if partitioner is not None:
@@ -190,8 +208,12 @@ def _assign_clusters(
     if shares is None:
         return np.arange(num_clients, dtype=np.int64) % num_clusters
     require(
-        len(shares) == num_clusters and min(shares) > 0 and abs(sum(shares) - 1) < 1e-6,
-        f"shares must be {num_clusters} positive numbers that sum to 1, not {list(shares)}",
+        isinstance(shares, Sequence | np.ndarray)
+        and np.shape(shares) == (num_clusters,)
+        and all(is_number(share) for share in shares)
+        and min(shares) > 0
+        and abs(sum(shares) - 1) < 1e-6,
+        f"shares must be {num_clusters} positive numbers that sum to 1, not {shares!r}",
     )
     targets = np.asarray(shares) * num_clients
     counts = np.maximum(1, np.floor(targets + 1e-9).astype(np.int64))
@@ -291,6 +313,18 @@ def _by_labels(client_labels: Sequence[Array], seed: int) -> Deal:
     return deal
 
 
+def _check_sizes(sizes: Sizes) -> None:
+    """Raise an error unless sizes are a rule, an integer or a list of integers."""
+    numbers: Any = [sizes] if is_integer(sizes) else sizes
+    is_list = isinstance(numbers, list | tuple | np.ndarray) and np.ndim(numbers) == 1
+    rules = ", ".join(repr(rule) for rule in choices(SizeRule))
+    require(
+        (isinstance(sizes, str) and sizes in choices(SizeRule))
+        or (is_list and all(is_integer(n) and n < 2**63 for n in numbers)),
+        f"sizes must be {rules}, a number or a list of integers, not {sizes!r}",
+    )
+
+
 def _check_sizes_with_partitioner(sizes: Sizes) -> None:
     """Raise an error if sizes say more than the mean."""
     require(
@@ -320,9 +354,6 @@ def _sample_counts(
 ) -> NDArray[np.int64]:
     """Return how many of a cluster's samples each of its clients gets."""
     num_members = len(members)
-    if isinstance(sizes, str) and sizes not in choices(SizeRule):
-        rules = ", ".join(repr(rule) for rule in choices(SizeRule))
-        raise InputError(f"sizes must be {rules}, a number or a list, not {sizes!r}")
     match sizes:
         case "balanced":
             pieces = np.array_split(np.arange(available), num_members)

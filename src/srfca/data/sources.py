@@ -68,7 +68,7 @@ def _iterate(source: Any, context: str) -> Iterator[Any]:
     """Iterate over what a source yields."""
     if _is_indexed(source):
         return (source[i] for i in range(len(source)))
-    if isinstance(source, Iterable):
+    if isinstance(source, Iterable) and getattr(source, "ndim", None) != 0:
         return iter(source)
     raise InputError(
         f"{context}: must be a tuple (x, y) or yield such pairs, but is a {type(source).__name__}"

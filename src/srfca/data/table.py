@@ -61,6 +61,7 @@ class Table:
 
     def require_column(self, name: str) -> None:
         """Raise an ``InputError`` if there is no such column."""
+        require(isinstance(name, str), f"a column must be named by a string, not {name!r}")
         if name in self.names:
             return
         index = None if self._frame is None else getattr(self._frame.to_native(), "index", None)

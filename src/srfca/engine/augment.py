@@ -82,6 +82,7 @@ def augmentation_named(augment: AugmentationName | Augmentation, x: Tensor) -> A
         if augment not in AUGMENTATIONS:
             raise unknown("augment", augment, AUGMENTATIONS)
         augment = AUGMENTATIONS[augment]
+    require(callable(augment), f"augment must be a name or a function, not {augment!r}")
     if augment is none:
         return none
     shape = tuple(x.shape[1:])

@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
-from srfca.errors import InputError, unknown
+from srfca.errors import InputError, require, unknown
 from srfca.models.signature import LossKind, predicted_classes
 
 LossName = Literal["auto", "cross_entropy", "squared_error"]
@@ -83,6 +83,7 @@ def loss_kind(loss: Loss) -> LossKind:
 def loss_named(loss: LossName | Loss, targets: Tensor) -> Loss:
     """Return a loss by name; ``auto`` is cross entropy for integer targets, else squared error."""
     if not isinstance(loss, str):
+        require(callable(loss), f"loss must be a name or a function, not {loss!r}")
         return loss
     if loss == "auto":
         return squared_error if targets.is_floating_point() else cross_entropy

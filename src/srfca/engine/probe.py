@@ -101,6 +101,11 @@ def check_labels(
     module.eval()
     with torch.no_grad():
         classes = module(x[:2]).shape[1]
+    require(
+        classes > 1,
+        "the model has one output, but the targets are classes: give it an output for each class, "
+        "two or more; or make the targets floating-point numbers",
+    )
     wrong = (
         ((labels < 0) | (labels >= classes)).flatten(1).any(1)
         if labels.ndim > 1

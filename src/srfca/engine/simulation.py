@@ -26,7 +26,7 @@ from srfca.engine.loss import Loss, LossName, constant_loss, loss_kind, loss_nam
 from srfca.engine.personal import PersonalStore
 from srfca.engine.probe import check_labels, count_classes, probe
 from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
-from srfca.errors import InputError, require
+from srfca.errors import InputError, require, require_positive, require_seed
 from srfca.federation.algorithms import Descent
 from srfca.federation.bootstrap import bootstrap_streams
 from srfca.federation.coordinates import Coordinates
@@ -117,10 +117,9 @@ class Simulation:
         validation: float = 0.1,
         seed: int = 0,
     ) -> None:
-        require(
-            block_size is None or block_size >= 1,
-            f"block_size must be at least 1, not {block_size}",
-        )
+        if block_size is not None:
+            require_positive(block_size=block_size)
+        require_seed(seed)
         self.data = data
         self.device = _device(device)
         self._model = model
@@ -522,6 +521,7 @@ class Simulation:
             tuple(rows.shape) == expected,
             f"{len(clients)} clients need rows of shape {expected}, not {tuple(rows.shape)}",
         )
+        self._check_dtype(rows)
         return rows
 
     def _check_width(self, models: Tensor | Mixture) -> None:
@@ -531,6 +531,11 @@ class Simulation:
             rows.ndim == 2 and rows.shape[1] == length,
             f"models must have the shape (k, {length}), not {tuple(rows.shape)}",
         )
+        self._check_dtype(rows)
+
+    def _check_dtype(self, rows: Tensor) -> None:
+        dtype = self._layout.dtype
+        require(rows.dtype == dtype, f"models must be of type {dtype}, not {rows.dtype}")
 
     def _check_coordinates(self, coordinates: Coordinates, name: str) -> None:
         length = self._layout.length
@@ -551,6 +556,10 @@ def _leading(rows: Tensor, rank: int) -> Tensor:
 
 
 def _device(name: str | torch.device) -> torch.device:
+    require(
+        isinstance(name, str | torch.device),
+        f"device must be 'auto' or a device of torch such as 'cuda:1', not {name!r}",
+    )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

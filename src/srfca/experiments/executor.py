@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from srfca.analysis import Analysis
+from srfca.analysis.files import ANALYSIS_FILE
 from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
-from srfca.experiments.answer import analyze_run, save_answer
+from srfca.experiments.answer import analyze_run
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
-from srfca.files import writable_folder
+from srfca.locks import locked
 from srfca.methods import Monitor, Monitors
 from srfca.progress import Callback
 
@@ -114,14 +115,14 @@ class RunExecutor:
         try:
             experiment = self.experiment.set(spec.settings)
             monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))
-            federation = self._federation(spec.seed, monitor)
-            with collected_warnings() as messages:
-                run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
-            analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
-            if (out := self.folder_of(spec)) is not None:
-                if analysis is not None:
-                    save_answer(analysis, writable_folder(out))
-                saved.save(run, experiment, out)
+            out = self.folder_of(spec)
+            with nullcontext() if out is None else locked(out):
+                federation = self._federation(spec.seed, monitor)
+                with collected_warnings() as messages:
+                    run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
+                analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
+                if out is not None:
+                    saved.save(run, experiment, out, analysis)
         except InputError as error:
             return RunOutcome(spec, error=str(error))
         except Exception as error:  # for example of a user's model or loss
@@ -135,16 +136,13 @@ class RunExecutor:
         metrics = saved.read(out, self._digest(spec))
         if metrics is None:
             return None
-        return RunOutcome(spec, metrics, reused=True, analysis=self._read_analysis(out))
-
-    def _read_analysis(self, out: Path) -> Analysis | None:
-        """Return a saved analysis, None if runs are not analyzed, or this one was not."""
-        if not self.analyzes:
-            return None
-        try:
-            return Analysis.load(out)
-        except InputError:
-            return None
+        analysis = None
+        if self.analyzes and (out / ANALYSIS_FILE).exists():
+            try:
+                analysis = Analysis.load(out)
+            except InputError:
+                return None
+        return RunOutcome(spec, metrics, reused=True, analysis=analysis)
 
     def for_worker(self) -> RunExecutor:
         """Return a copy for another process, without monitor."""

@@ -1,12 +1,14 @@
 """Runs on disk: a result, and ``run.json`` with its metrics and settings.
 
-A digest of everything that determines a run identifies it, so that a saved run is not repeated.
+``run.json`` has a checksum, and the digest of the result that it belongs to. A digest of
+everything that determines a run identifies it, so that a saved run is not repeated.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import shutil
 from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -14,21 +16,28 @@ from pathlib import Path
 from typing import Any
 
 from srfca._version import __version__
-from srfca.errors import require
+from srfca.analysis import Analysis
+from srfca.analysis.files import ANALYSIS_FILE
+from srfca.errors import InputError, require
+from srfca.experiments.answer import CLUSTERS_FILE, save_answer
 from srfca.experiments.experiment import SHARED_SECTIONS, Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.experiments.runner import ScoredRun
 from srfca.experiments.source_code import code_digest, files_digest
 from srfca.experiments.user_model import model_files
-from srfca.files import replace_file
-from srfca.methods._common.result_files import RESULT_FILE, is_intact
+from srfca.json_files import read_json, write_json
+from srfca.methods._common.result_files import RESULT_FILE, TENSORS_FILE, stored_digest
 
 RUN_FILE = "run.json"
+JOURNAL_FOLDER = "journal"
+_OTHER_FILES = (CLUSTERS_FILE, "command.json")
+FORMAT = 1
+_REMEDY = "run it again"
 _MAX_LISTED = 10
 """Runs that an error lists."""
 _EXTRA = (
     "settings", "srfca", "versions", "client_samples", "true_labels", "run_digest",
-    "figures_digest",
+    "tensors_sha256",
 )  # fmt: skip
 """What ``run.json`` holds besides the metrics."""
 
@@ -54,9 +63,16 @@ def run_digest(experiment: Experiment, method: str, seed: int) -> str:
     })  # fmt: skip
 
 
-def save(run: ScoredRun, experiment: Experiment, folder: Path) -> None:
-    """Write a result and its metrics; ``run.json`` comes last, so a folder that has it is whole."""
+def save(
+    run: ScoredRun, experiment: Experiment, folder: Path, analysis: Analysis | None = None
+) -> None:
+    """Write a result, its analysis if there is one, and its metrics.
+
+    ``run.json`` comes last, so a folder that has it is whole.
+    """
     run.result.save(folder)
+    if analysis is not None:
+        save_answer(analysis, folder)
     metrics = run.metrics
     extra = (
         run_settings(experiment, run.method),
@@ -64,23 +80,69 @@ def save(run: ScoredRun, experiment: Experiment, folder: Path) -> None:
         library_versions(),
         *client_facts(run),
         run_digest(experiment, run.method, run.result.seed),
-        _digest(metrics),
+        stored_digest(folder),
     )
-    content = metrics | dict(zip(_EXTRA, extra, strict=True))
-    replace_file(folder / RUN_FILE, (json.dumps(content, indent=1) + "\n").encode())
+    write_json(folder / RUN_FILE, metrics | dict(zip(_EXTRA, extra, strict=True)), FORMAT)
 
 
 def read(folder: Path, digest: str) -> Metrics | None:
     """Return the metrics of the run with this digest, None if it is missing or damaged."""
     try:
-        metrics: Metrics = json.loads((folder / RUN_FILE).read_bytes())
-        *_, saved_digest, metrics_digest = [metrics.pop(name) for name in _EXTRA]
-        intact = is_intact(folder)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        metrics, extra = read_run(folder)
+    except (FileNotFoundError, InputError):
         return None
-    if not intact or (saved_digest, metrics_digest) != (digest, _digest(metrics)):
-        return None
-    return metrics
+    return metrics if extra["run_digest"] == digest else None
+
+
+def read_run(folder: Path) -> tuple[Metrics, dict[str, Any]]:
+    """Return the metrics of the run in a folder, and what ``run.json`` holds besides.
+
+    Raises:
+        FileNotFoundError: If there is no ``run.json``.
+        InputError: If it is damaged, or belongs to another result than that of the folder.
+    """
+    path = folder / RUN_FILE
+    content = read_json(path, FORMAT, _REMEDY)
+    missing = [name for name in _EXTRA if name not in content]
+    require(not missing, f"{path} is damaged: it lacks {', '.join(missing)}: {_REMEDY}")
+    require(
+        content["tensors_sha256"] == stored_digest(folder),
+        f"{path} belongs to another result than {folder / RESULT_FILE}: {_REMEDY}",
+    )
+    metrics = {name: value for name, value in content.items() if name not in _EXTRA}
+    return metrics, {name: content[name] for name in _EXTRA}
+
+
+def claim(folder: Path, digest: str, *, resumes: bool, overwrite: bool) -> None:
+    """Make sure that a run may be saved in a folder, and remove what it may replace.
+
+    Args:
+        folder: The folder.
+        digest: Identifies the run.
+        resumes: Whether the run continues the journal in the folder.
+        overwrite: Remove another run, or a damaged one.
+
+    Raises:
+        InputError: If the folder holds another run that is not to be overwritten.
+    """
+    if overwrite:
+        for name in (RUN_FILE, RESULT_FILE, TENSORS_FILE, ANALYSIS_FILE, *_OTHER_FILES):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / JOURNAL_FOLDER, ignore_errors=True)
+        return
+    advice = "choose another --out, or replace it with --overwrite"
+    if (folder / JOURNAL_FOLDER).exists():
+        require(
+            resumes,
+            f"{folder} holds a run with a journal: continue it with 'srfca resume {folder}', "
+            f"{advice}",
+        )
+        return  # the journal checks that it is the same run, and yields the same result
+    if (folder / RESULT_FILE).exists() or (folder / RUN_FILE).exists():
+        require(
+            read(folder, digest) is not None,
+            f"{folder} holds another result, or a damaged one: {advice}",
+        )
 
 
 def find(path: Path) -> Path:
@@ -113,12 +175,6 @@ def _runs_in(folder: Path, prefix: str) -> list[Path]:
         return []
     named = (path for path in sorted(folder.iterdir()) if path.name.startswith(prefix))
     return [path for path in named if (path / RESULT_FILE).is_file()]
-
-
-def extras(content: dict[str, Any]) -> tuple[Metrics, dict[str, Any]]:
-    """Return the metrics of ``run.json``, and what it holds besides."""
-    metrics = {name: value for name, value in content.items() if name not in _EXTRA}
-    return metrics, {name: content[name] for name in _EXTRA}
 
 
 def client_facts(run: ScoredRun) -> tuple[list[int], list[int] | None]:

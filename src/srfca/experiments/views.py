@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +44,13 @@ def read_view(folder: Path) -> RunView:
     path = folder / saved.RUN_FILE
     if not path.exists():
         return RunView.of(result, analysis)
+    metrics, extra = saved.read_run(folder)
     try:
-        metrics, extra = saved.extras(json.loads(path.read_bytes()))
         samples, truth = np.asarray(extra["client_samples"]), _labels(extra["true_labels"])
         versions = {"srfca": extra["srfca"], **extra["versions"]}
         view = RunView.of(result, analysis, samples, truth)
         return _with_metrics(view, metrics, extra["settings"], versions)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from error
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from srfca.errors import InputError
-from srfca.files import replace_file
+from srfca.json_files import damaged, read_json, write_json
 from srfca.models.signature import Signature
 
 CLIENTS_FILE = "clients.json"
+FORMAT = 1
+_REMEDY = "choose another srfca.out, or delete the folder"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ClientInfo:
 
 def write_clients(folder: Path, clients: list[ClientInfo]) -> None:
     """Write the clients of a run, so that a restarted server continues with them."""
-    text = json.dumps([asdict(client) for client in clients], indent=1) + "\n"
-    replace_file(folder / CLIENTS_FILE, text.encode())
+    content = {"clients": [asdict(client) for client in clients]}
+    write_json(folder / CLIENTS_FILE, content, FORMAT)
 
 
 def read_clients(folder: Path) -> list[ClientInfo]:
@@ -60,11 +60,11 @@ def read_clients(folder: Path) -> list[ClientInfo]:
     """
     path = folder / CLIENTS_FILE
     try:
-        return [_client(content) for content in json.loads(path.read_bytes())]
+        return [_client(content) for content in read_json(path, FORMAT, _REMEDY)["clients"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+    except (LookupError, TypeError) as error:
+        raise damaged(path, repr(error), _REMEDY) from error
 
 
 def _client(content: dict[str, Any]) -> ClientInfo:

@@ -15,7 +15,6 @@ from torch import nn
 from srfca import progress
 from srfca.callbacks.progress_folder import ProgressFolder
 from srfca.errors import require
-from srfca.files import writable_folder
 from srfca.flower.client_info import ClientInfo, read_clients, write_clients
 from srfca.flower.federation import FlowerFederation
 from srfca.flower.serving import (
@@ -26,6 +25,7 @@ from srfca.flower.serving import (
     write_result,
 )
 from srfca.flower.settings import Settings, configure
+from srfca.locks import locked
 from srfca.methods import Method, Monitor, Result
 from srfca.methods.sr_fca import SRFCA
 
@@ -88,7 +88,21 @@ def run(
         InputError: If the settings do not fit the method, or the folder holds another run.
     """
     require(not settings.serve or method.clustered, f"{method.name} has no cluster models to serve")
-    folder = None if settings.out is None else writable_folder(Path(settings.out))
+    if settings.out is None:
+        return _run(method, settings, grid, model, on_result, None)
+    with locked(Path(settings.out)) as folder:
+        return _run(method, settings, grid, model, on_result, folder)
+
+
+def _run(
+    method: Method,
+    settings: Settings,
+    grid: Grid,
+    model: nn.Module | Callable[[], nn.Module],
+    on_result: OnResult | None,
+    folder: Path | None,
+) -> Result:
+    """Run the method with the folder, if there is one, locked."""
     previous = [] if folder is None else read_clients(folder)
     result = None if folder is None else load_finished(folder, method, settings.seed, previous)
     if result is not None:

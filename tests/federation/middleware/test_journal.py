@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import torch
 
 from srfca import SRFCA, FedAvg, InputError, Simulation
 from srfca.federation import LocalTraining, Middleware, Replies, Request, Train
-from srfca.federation.middleware.journal import Entry, Journal
+from srfca.federation.middleware.journal import Entry, Journal, read_identity
+from srfca.locks import locked
 from srfca.methods import (
     CFL,
     IFCA,
@@ -130,8 +130,9 @@ def test_the_journal_of_another_run_is_rejected(tmp_path: Path) -> None:
             FedAvg(local=LOCAL).fit(Simulation(data, linear(4)), seed=0, journal=tmp_path)
     with pytest.raises(InputError, match="another run: data differs"):
         FedAvg(local=LOCAL).fit(Simulation(DATA, linear(4), validation=0.2), 0, journal=tmp_path)
-    identity = json.loads((tmp_path / "journal.json").read_text())
-    journal = Journal(tmp_path / "new", {k: v for k, v in identity.items() if k != "format"})
+    identity = read_identity(tmp_path)
+    assert identity is not None
+    journal = Journal(tmp_path / "new", identity)
     journal.write(Entry("something else", {}))
     with pytest.raises(InputError, match="another run: request 0 differs"):
         FedAvg(local=LOCAL).fit(KilledAfter(), seed=0, journal=tmp_path / "new")
@@ -163,3 +164,41 @@ def test_missing_replies_are_written(tmp_path: Path) -> None:
         {"client": "2", "request": "train", "reason": "asleep"}
     ]
     assert_same(first, again)
+
+
+def test_flipped_bits_of_an_entry_are_noticed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, {"seed": 0})
+    journal.write(Entry("request", {"values": torch.tensor([[0.5, 1.5]])}, {3: "asleep"}))
+    path = tmp_path / "000000.safetensors"
+    intact = path.read_bytes()
+    for bit in range(0, 8 * len(intact), 5):
+        content = bytearray(intact)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        try:
+            entry = Journal(tmp_path, {"seed": 0}).next("request")
+        except InputError:
+            continue
+        assert entry is not None  # the bit was in the layout of the header
+        assert entry.tensors["values"].tolist() == [[0.5, 1.5]]
+        assert entry.missing == {3: "asleep"}
+
+
+def test_entries_of_other_places_and_other_runs_are_refused(tmp_path: Path) -> None:
+    journals = [Journal(tmp_path / str(seed), {"seed": seed}) for seed in (0, 1)]
+    for journal in journals:
+        for number in range(2):
+            journal.write(Entry("request", {"values": torch.full((1, 2), float(number))}))
+    first, second = (tmp_path / "0" / f"00000{number}.safetensors" for number in range(2))
+    kept = first.read_bytes()
+    for other in (second, tmp_path / "1" / first.name):
+        first.write_bytes(other.read_bytes())
+        with pytest.raises(InputError, match="its checksum does not match: delete the folder"):
+            Journal(tmp_path / "0", {"seed": 0}).next("request")
+    first.write_bytes(kept)
+    assert Journal(tmp_path / "0", {"seed": 0}).next("request") is not None
+
+
+def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(InputError, match="is in use by process"):
+        FedAvg(local=LOCAL).fit(KilledAfter(), journal=tmp_path)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import srfca
-from srfca import SRFCA, FedAvg, InputError, LocalTraining, Method, Simulation, models
+from srfca import (
+    SRFCA,
+    ClientData,
+    FedAvg,
+    InputError,
+    LocalTraining,
+    Method,
+    Result,
+    Simulation,
+    models,
+)
 from tests import examples
 
 LOCAL = LocalTraining(steps=2)
@@ -41,3 +53,24 @@ def test_arrays_and_tables(method: Method) -> None:
         with pytest.raises(InputError, match=f"not a {kind}: arrays and tables go to srfca.fit"):
             fit(given, y, clients)
     assert srfca.fit(x, y, clients, method=FedAvg(local=LOCAL)).method == "Global"
+
+
+@pytest.mark.parametrize("seed", [0.5, 3.0, True, -1, 2**63, None, float("inf"), torch.tensor(3)])
+def test_seeds_are_integers(seed: object) -> None:
+    federation = Simulation(examples.regression([20] * 4), models.linear(4))
+    with pytest.raises(InputError, match="seed must be an integer from 0"):
+        FedAvg().fit(federation, seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seed must be an integer from 0"):
+        Simulation(federation.data, models.linear(4), seed=seed)  # type: ignore[arg-type]
+
+
+def test_a_seed_of_numpy_is_saved(tmp_path: Path) -> None:
+    federation = Simulation(examples.regression([20] * 4), models.linear(4))
+    result = FedAvg(local=LocalTraining(steps=1)).fit(federation, seed=np.int64(3))  # type: ignore[arg-type]
+    assert Result.load(result.save(tmp_path)).seed == 3
+
+
+def test_one_output_is_not_enough_for_classes() -> None:
+    data = ClientData.from_arrays([(torch.randn(4, 2), torch.zeros(4, dtype=torch.int64))] * 2)
+    with pytest.raises(InputError, match="one output, but the targets are classes: give it an"):
+        Simulation(data, models.linear(2))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from srfca.data.client_data import ClientData
 from srfca.data.registry import register_dataset
-from srfca.errors import require
+from srfca.errors import require, require_positive, require_seed
 
 
 @register_dataset("rotated_digits")
@@ -33,6 +33,8 @@ def rotated_digits(*, num_clients: int = 40, rotations: int = 4, seed: int = 0) 
         >>> rotated_digits(num_clients=8, rotations=2).truth.sizes.tolist()
         [4, 4]
     """
+    require_positive(num_clients=num_clients, rotations=rotations)
+    require_seed(seed)
     require(rotations in (1, 2, 4), f"rotations must be 1, 2 or 4, not {rotations}")
     require(
         rotations <= num_clients <= 300,

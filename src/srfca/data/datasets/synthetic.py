@@ -6,7 +6,7 @@ import numpy as np
 
 from srfca.data.client_data import ClientData
 from srfca.data.registry import register_dataset
-from srfca.errors import require, require_positive
+from srfca.errors import require, require_positive, require_seed
 
 
 @register_dataset("synthetic")
@@ -42,7 +42,10 @@ def synthetic(
         >>> synthetic(num_clients=4, samples=10, dimension=3)
         ClientData(4 clients, 10 training samples of shape (3,), 40 test samples, 2 true clusters)
     """
-    require_positive(num_clients=num_clients, samples=samples, dimension=dimension)
+    require_positive(
+        num_clients=num_clients, samples=samples, dimension=dimension, clusters=clusters
+    )
+    require_seed(seed)
     require(
         1 <= clusters <= num_clients,
         f"clusters must be at least 1 and at most {num_clients} (num_clients), not {clusters}",

@@ -164,7 +164,7 @@ def counters_restored(module: nn.Module) -> Iterator[None]:
 
 def precision_named(name: Precision, device: torch.device) -> str:
     """Return a precision by name; ``auto`` is tf32 on a GPU, float32 elsewhere."""
-    if name not in PRECISIONS:
+    if not isinstance(name, str) or name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
     if name == "auto":
         return "tf32" if device.type == "cuda" else "float32"

@@ -2,6 +2,10 @@
 
 A run that is started again sends the same requests, because every draw depends only on what it is
 for. The journal answers them as far as it goes, and the clients answer the rest.
+
+Every entry has a checksum, over the run, the entry's place and all that it holds. A damaged entry
+is refused, never replaced: real clients may give another reply than the one that the run went on
+with.
 """
 
 from __future__ import annotations
@@ -26,8 +30,11 @@ from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, Replies, T
 from srfca.federation.requests import Collect, Personal, Request, Round, Scores, Train
 from srfca.files import replace_file, writable_folder
+from srfca.json_files import damaged, read_json, write_json
 
-FORMAT = 3
+FORMAT = 4
+JOURNAL_FILE = "journal.json"
+_REMEDY = "delete the folder of the journal to start the run again"
 
 Training = tuple[int, str]
 """Seed and purpose of a training."""
@@ -60,17 +67,18 @@ class Journal:
         self.folder = writable_folder(Path(folder))
         self._position = 0
         self._start_of_training = 0
-        plain = json.loads(json.dumps({"format": FORMAT, **identity}))
+        plain = json.loads(json.dumps(dict(identity)))
+        self._key = blake2b(json.dumps(plain, sort_keys=True).encode(), digest_size=16).digest()
         stored = read_identity(self.folder)
         if stored is None:
-            text = json.dumps(plain, indent=1) + "\n"
-            replace_file(self.folder / "journal.json", text.encode())
+            write_json(self.folder / JOURNAL_FILE, plain, FORMAT)
         elif stored != plain:
             keys = sorted({*stored, *plain})
             key = next(key for key in keys if stored.get(key) != plain.get(key))
             raise InputError(
                 f"{self.folder} is the journal of another run: {key} differs "
-                f"(journal: {_shorten(stored.get(key))}, now: {_shorten(plain.get(key))})"
+                f"(journal: {_shorten(stored.get(key))}, now: {_shorten(plain.get(key))}): "
+                "choose another folder, or delete this one"
             )
 
     def next(self, digest: str) -> Entry | None:
@@ -80,7 +88,8 @@ class Journal:
             return None
         require(
             entry.digest == digest,
-            f"{self.folder} is the journal of another run: request {self._position} differs",
+            f"{self.folder} is the journal of another run: request {self._position} differs: "
+            f"{_REMEDY}",
         )
         self._position += 1
         return entry
@@ -118,6 +127,7 @@ class Journal:
             ),
         }
         tensors = {name: t.detach().cpu().contiguous() for name, t in entry.tensors.items()}
+        metadata["checksum"] = self._checksum(path, metadata, tensors)
         replace_file(path, save(tensors, metadata))
 
     def _read(self, path: Path) -> Entry | None:
@@ -125,23 +135,31 @@ class Journal:
             return None
         try:
             with safe_open(path, "pt") as file:
-                metadata = file.metadata()
+                metadata = dict(file.metadata() or {})
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path} is damaged: {error}") from error
+        except (OSError, ValueError, SafetensorError) as error:
+            raise damaged(path, str(error), _REMEDY) from error
+        if metadata.pop("checksum", None) != self._checksum(path, metadata, tensors):
+            raise damaged(path, "its checksum does not match", _REMEDY)
         missing = {int(c): reason for c, reason in json.loads(metadata["missing"]).items()}
         return Entry(metadata["digest"], tensors, missing, int(metadata["requests"]))
+
+    def _checksum(
+        self, path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor]
+    ) -> str:
+        """Return the checksum of an entry of this run at this place."""
+        digest = blake2b(digest_size=16, key=self._key)
+        for part in _parts([path.name, sorted(metadata.items()), sorted(tensors.items())]):
+            digest.update(part)
+        return digest.hexdigest()
 
 
 def read_identity(folder: Path) -> dict[str, Any] | None:
     """Return what the run of a journal is, None if there is no journal."""
     try:
-        identity: dict[str, Any] = json.loads((folder / "journal.json").read_bytes())
+        return read_json(folder / JOURNAL_FILE, FORMAT, _REMEDY)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder / 'journal.json'} is damaged: {error}") from error
-    return identity
 
 
 class Journaling(Middleware):
@@ -206,12 +224,12 @@ def digest_of(request: Request[Any]) -> str:
     return digest.hexdigest()
 
 
-def _parts(value: Any) -> Iterator[bytes]:
-    """Yield the content of a request, field by field."""
+def _parts(value: Any) -> Iterator[bytes | memoryview]:
+    """Yield the content of a request or an entry, field by field."""
     if isinstance(value, Tensor):
         content = value.detach().cpu().contiguous()
         yield f"{tuple(content.shape)} {content.dtype}".encode()
-        yield bytes(content.flatten().view(torch.uint8).numpy().data) if content.numel() else b""
+        yield content.flatten().view(torch.uint8).numpy().data if content.numel() else b""
     elif isinstance(value, np.ndarray):
         yield f"{value.shape} {value.dtype}".encode() + value.tobytes()
     elif is_dataclass(value) and not isinstance(value, type):

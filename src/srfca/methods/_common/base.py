@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,13 +16,14 @@ from torch import Tensor
 
 from srfca._version import __version__
 from srfca.clustering.partition import Partition
-from srfca.errors import require
+from srfca.errors import require, require_seed
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.journal import Journal
 from srfca.federation.mixture import Mixture
 from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
+from srfca.locks import locked
 from srfca.methods._common.arguments import check_number_of_clusters, require_federation
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
@@ -191,6 +193,8 @@ class Method(ABC):
             InputError: If the parameters do not fit the federation, or training diverges.
         """
         require_federation(federation, type(self).__name__)
+        require_seed(seed)
+        seed = int(seed)  # of numpy, say
         check_number_of_clusters(getattr(self, "k", None), len(federation.client_ids))
         require(
             not self.fine_tune_steps or "validation" in federation.splits,
@@ -201,15 +205,17 @@ class Method(ABC):
             "curves needs held-out data, but this federation has no validation split",
         )
         monitor = as_monitor(callbacks)
-        run = Run(federation, seed, monitor, self._journal(journal, federation, seed), self.curves)
-        client_ids = tuple(federation.client_ids)
-        start = RunStart(self.name, self.parameters(), seed, client_ids, self.clustered)
-        monitor.run_start(start)
-        try:
-            result = self._result(run, federation)
-        except BaseException as error:
-            monitor.run_failed(error)
-            raise
+        start = RunStart(
+            self.name, self.parameters(), seed, tuple(federation.client_ids), self.clustered
+        )
+        with self._journal(journal, federation, seed) as opened:
+            run = Run(federation, seed, monitor, opened, self.curves)
+            monitor.run_start(start)
+            try:
+                result = self._result(run, federation)
+            except BaseException as error:
+                monitor.run_failed(error)
+                raise
         monitor.run_end(result)
         return result
 
@@ -264,11 +270,14 @@ class Method(ABC):
             for name, value in values.items()
         }
 
+    @contextmanager
     def _journal(
         self, folder: str | Path | None, federation: Federation, seed: int
-    ) -> Journal | None:
+    ) -> Iterator[Journal | None]:
+        """Open the journal of a run, for this process alone."""
         if folder is None:
-            return None
+            yield None
+            return
         identity = {
             "srfca": __version__,
             "method": self.name,
@@ -277,7 +286,8 @@ class Method(ABC):
             "client_ids": list(federation.client_ids),
             "data": federation.fingerprint(),
         }
-        return Journal(folder, identity)
+        with locked(Path(folder)) as own_folder:
+            yield Journal(own_folder, identity)
 
 
 def record_personal(

@@ -1,8 +1,11 @@
-"""Results on disk: ``result.json`` and ``tensors.safetensors``. Nothing is pickled."""
+"""Results on disk: ``result.json`` and ``tensors.safetensors``. Nothing is pickled.
+
+``result.json`` holds its own checksum and the digest of the tensors, so that a result is whole or
+refused.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -19,16 +23,19 @@ from srfca.errors import InputError, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.requests import Personal
 from srfca.files import replace_file, writable_folder
+from srfca.json_files import damaged, read_json, write_json
 from srfca.methods._common.input_statistics import InputStatistics
 from srfca.methods._common.loss_limits import LossLimits
+from srfca.methods._common.result_checks import check_fields
 from srfca.methods._common.stage_files import pack_stage, pack_tensors, unpack_history
 from srfca.models.architecture import Architecture
 
 if TYPE_CHECKING:
     from srfca.methods._common.result import Result
 
-FORMAT = 4
+FORMAT = 5
 RESULT_FILE, TENSORS_FILE = "result.json", "tensors.safetensors"
+_REMEDY = "run it again, or restore the folder from a copy"
 
 _OPTIONAL = ("individual_models", "mixture_weights", "fine_tuned_models", "fine_tuned_steps")
 """Tensors that a result may lack."""
@@ -57,7 +64,6 @@ def write_result(result: Result, folder: Path) -> Path:
     folder = writable_folder(folder)
     packed, architecture = save(_tensors(result)), result.architecture
     content = {
-        "format": FORMAT,
         "tensors_sha256": sha256(packed).hexdigest(),
         "srfca": __version__,
         "method": result.method,
@@ -72,7 +78,7 @@ def write_result(result: Result, folder: Path) -> Path:
         "history": [pack_stage(stage) for stage in result.history],
     }
     replace_file(folder / TENSORS_FILE, packed)
-    replace_file(folder / RESULT_FILE, (json.dumps(content, indent=1) + "\n").encode())
+    write_json(folder / RESULT_FILE, content, FORMAT)
     return folder
 
 
@@ -83,33 +89,39 @@ def read_result(folder: Path) -> dict[str, Any]:
         InputError: If the folder holds no result, or a damaged one.
     """
     path = folder / RESULT_FILE
+    content, packed = _read_whole(folder)
     try:
-        content = json.loads(path.read_bytes())
+        fields = _fields(content, load(packed))
+        check_fields(fields)
+    except InputError as error:
+        raise damaged(path, str(error), _REMEDY) from error
+    except (LookupError, TypeError, AttributeError, ValueError, SafetensorError) as error:
+        raise damaged(path, repr(error), _REMEDY) from error
+    return fields
+
+
+def stored_digest(folder: Path) -> str:
+    """Return the digest of the tensors of the result in a folder, after checking all of it.
+
+    Raises:
+        InputError: If the folder holds no result, or a damaged one.
+    """
+    content, _ = _read_whole(folder)
+    return str(content["tensors_sha256"])
+
+
+def _read_whole(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """Return ``result.json`` and the packed tensors, whose checksums match."""
+    try:
+        content = read_json(folder / RESULT_FILE, FORMAT, _REMEDY)
         packed = (folder / TENSORS_FILE).read_bytes()
     except OSError as error:
         raise InputError(f"{folder} holds no result: {error}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
-    require(isinstance(content, dict), f"{path} is damaged: no object")
-    require(
-        content.get("format") == FORMAT,
-        f"{folder}: format {content.get('format')} is not the {FORMAT} that this version reads",
-    )
     require(
         sha256(packed).hexdigest() == content.get("tensors_sha256"),
-        f"{folder / TENSORS_FILE} is damaged, or of another run than {RESULT_FILE}",
+        f"{folder / TENSORS_FILE} is damaged, or of another run than {RESULT_FILE}: {_REMEDY}",
     )
-    try:
-        return _fields(content, load(packed))
-    except (LookupError, TypeError, AttributeError, InputError) as error:
-        raise InputError(f"{path} is damaged: {error!r}") from error
-
-
-def is_intact(folder: Path) -> bool:
-    """Tell whether the tensors in a folder are those that its ``result.json`` describes."""
-    content = json.loads((folder / RESULT_FILE).read_bytes())
-    packed = (folder / TENSORS_FILE).read_bytes()
-    return bool(sha256(packed).hexdigest() == content["tensors_sha256"])
+    return content, packed
 
 
 def _tensors(result: Result) -> dict[str, Tensor]:
