@@ -33,7 +33,15 @@ from srfca.methods._common.held_out import held_out_losses, held_out_scores
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import Decision, Evidence, compare, helps, log_losses
+from srfca.methods.sr_fca.decision import (
+    CLEARLY,
+    Decision,
+    Evidence,
+    compare,
+    helps,
+    log_losses,
+    within_noise,
+)
 from srfca.methods.sr_fca.optional_stages import final_training, train_alone
 from srfca.methods.sr_fca.thresholds import (
     Distances,
@@ -57,8 +65,8 @@ FAR = 4.0
 """Standard deviations beyond its clients' distances at which a cluster ends for an outlier."""
 FEW = 5
 """Clients from which on a cluster shows by itself how far its clients are."""
-CLEARLY = 2.0
-"""Standard errors from which one answer is clearly better than another."""
+ONE_MODEL = "one model for all"
+NO_GAP = "clients vary without a gap between groups: other data may cut them elsewhere"
 SMALL_PART = 10
 """Parts of less than this fraction (one over it) of the clients are no clusters of their own."""
 
@@ -148,10 +156,10 @@ class Auto(ThresholdRule):
             distances = distances_to_clusters(run, options, clusters, local_models, one_shot)
             clusters = place(run, clusters, distances)
         alone = find_outliers(clusters, cluster_scores(clusters))
-        considered = []
+        considered, doubt = [], None
         if clusters.partition.num_clusters > 1 and options.trial_budget >= options.local.steps:
             rival = together(run, options, clusters, CLEARLY)
-            winner, other = better(clusters, rival, score, one_shot)
+            winner, other, doubt = better(clusters, rival, score, one_shot)
             considered.append(other)
             if winner is rival:
                 clusters, alone = rival, find_outliers(rival, cluster_scores(rival))
@@ -179,7 +187,9 @@ class Auto(ThresholdRule):
             clients = np.flatnonzero(alone)
             clusters = clusters.with_alone(clients, rows[torch.as_tensor(position[clients])])
         names = tuple(run.client_ids[client] for client in clients.tolist())
-        decision = Decision.among(evidence, tuple(considered), names)
+        if clusters.partition.num_clusters == run.num_clients:
+            doubt = None
+        decision = replace(Decision.among(evidence, tuple(considered), names), doubt=doubt)
         notes = decision.notes()
         run.record("DECIDE", clusters.partition, clusters.client_models, notes=notes)
         return clusters
@@ -268,23 +278,43 @@ def better(
     rival: Clusters,
     score: Callable[[Clusters], ClientScores],
     grouping: OneShot,
-) -> tuple[Clusters, Evidence]:
+) -> tuple[Clusters, Evidence, str | None]:
     """Choose between clusters and one model for all.
 
     Clusters that distances separate stay unless one model is ahead by a standard error. Parts of
     one cluster, which have led once, must lead again. Others must be clearly better than one model.
 
     Returns:
-        The better one, and the evidence of the other.
+        The better one, the evidence of the other, and why the choice is doubtful, if it is.
     """
+    scores = score(clusters)
     if rival.midway is not None:
-        variant = "given up after a third of its training"
-        return clusters, Evidence("one model for all", rival.midway, variant)
-    scores, rival_scores = score(clusters), score(rival)
+        given_up = Evidence(ONE_MODEL, rival.midway, "given up after a third of its training")
+        return clusters, given_up, _doubt_of_lead(clusters, rival.midway, scores, grouping)
+    rival_scores = score(rival)
+    lead = compare(scores, rival_scores).t
     needed = -1.0 if grouping.separation >= MIN_SEPARATION else 0.0 if grouping.parts else CLEARLY
-    if compare(scores, rival_scores).t > needed:
-        return clusters, Evidence("one model for all", rival_scores)
-    return rival, Evidence(describe(clusters.partition), scores)
+    if lead > needed:
+        doubt = within_noise(ONE_MODEL, lead) or (NO_GAP if grouping.parts else None)
+        return clusters, Evidence(ONE_MODEL, rival_scores), doubt
+    other = describe(clusters.partition)
+    return rival, Evidence(other, scores), within_noise(other, -lead)
+
+
+def _doubt_of_lead(
+    clusters: Clusters, rival_midway: ClientScores, scores: ClientScores, grouping: OneShot
+) -> str | None:
+    """Say why clusters that led after a third of a training might not lead at its end."""
+    if grouping.parts:
+        return NO_GAP
+    assert clusters.midway is not None
+    lead, progress = compare(clusters.midway, rival_midway), compare(scores, clusters.midway)
+    if lead.gain > progress.gain:
+        return None
+    return (
+        f"{ONE_MODEL} may do as well: it was given up after a third of its training, and the "
+        "clusters have gained more since than they were ahead"
+    )
 
 
 def outliers(
@@ -357,7 +387,7 @@ def describe(partition: Partition, alone: NDArray[np.bool_] | None = None) -> st
     num_alone += 0 if alone is None else int(alone.sum())
     if count == 0:
         return "every client alone"
-    text = "one model for all" if count == 1 else f"{count} clusters"
+    text = ONE_MODEL if count == 1 else f"{count} clusters"
     if not num_alone:
         return text
     text = "one cluster" if count == 1 else text

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from srfca.federation.replies import ClientScores
 
+CLEARLY = 2.0
+"""Standard errors from which one answer is clearly better than another."""
 HELPS = 2.25
 """Standard errors of accuracy and loss together by which fine-tuning helps."""
 
@@ -110,6 +112,18 @@ def helps(tuned: ClientScores, before: ClientScores) -> bool:
     return by_accuracy + min(by_loss.t, by_accuracy) >= HELPS
 
 
+def within_noise(other: str, lead: float) -> str | None:
+    """Say that another answer may do as well if it is not two standard errors behind.
+
+    >>> within_noise("one model for all", 0.5)
+    'one model for all may do as well: 0.5 standard errors behind on held-out data'
+    """
+    if lead >= CLEARLY:
+        return None
+    place = "behind" if lead > 0 else "ahead"
+    return f"{other} may do as well: {abs(lead):.1f} standard errors {place} on held-out data"
+
+
 def _mean_gain(gains: NDArray[np.float64]) -> Comparison:
     gains = gains[np.isfinite(gains)]
     if not len(gains):
@@ -136,6 +150,7 @@ class Decision:
         runner_up: The best of the others with other clusters, None if there is none.
         comparison: Of the chosen answer with the runner-up.
         outliers: Clients that keep a model of their own beside the clusters.
+        doubt: Why the choice between the clusters and one model for all is doubtful, if it is.
     """
 
     chosen: Evidence
@@ -143,6 +158,7 @@ class Decision:
     runner_up: Evidence | None
     comparison: Comparison | None
     outliers: tuple[str, ...] = field(default=())
+    doubt: str | None = None
 
     @classmethod
     def among(
@@ -159,13 +175,10 @@ class Decision:
 
     @property
     def warning(self) -> str | None:
-        """Say that the runner-up is within noise, if it is."""
-        if self.runner_up is None or self.comparison is None or self.comparison.t >= 2:
-            return None
-        return (
-            f"{self.runner_up.name} may do as well: {abs(self.comparison.t):.1f} standard errors "
-            f"{'behind' if self.comparison.t > 0 else 'ahead'} on held-out data"
-        )
+        """Say that the runner-up is within noise, or what else makes the choice doubtful."""
+        if self.runner_up is None or self.comparison is None:
+            return self.doubt
+        return within_noise(self.runner_up.name, self.comparison.t) or self.doubt
 
     @property
     def sentence(self) -> str:
