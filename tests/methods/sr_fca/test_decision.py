@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srfca.federation import ClientScores
-from srfca.methods.sr_fca.decision import Decision, Evidence, compare, compare_losses, helps
+from srfca.methods.sr_fca.decision import (
+    Decision,
+    Evidence,
+    compare,
+    compare_losses,
+    helps,
+    out_of_reach,
+)
 
 
 def accuracies(*values: float) -> ClientScores:
@@ -100,3 +107,12 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     assert not helps(lucky, before)
     assert helps(losses(0.5, 0.4, 0.6), losses(1.0, 1.0, 1.1))
     assert not helps(losses(1.1, 1.0, 1.1), losses(1.0, 1.0, 1.1))
+
+
+def test_a_slowly_falling_loss_is_not_out_of_reach() -> None:
+    ahead, behind = (0.1, 0.11, 0.12, 0.1), (0.5, 0.52, 0.55, 0.51)
+    assert compare(losses(*ahead), losses(*behind)).t > 2
+    assert not out_of_reach(losses(*ahead), losses(*behind), 2)
+    assert out_of_reach(losses(*ahead), losses(*(100 * loss for loss in behind)), 2)
+    assert out_of_reach(accuracies(*behind), accuracies(*ahead), 2)
+    assert not out_of_reach(accuracies(*ahead), accuracies(*behind), 2)

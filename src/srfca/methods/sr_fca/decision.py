@@ -112,6 +112,17 @@ def helps(tuned: ClientScores, before: ClientScores) -> bool:
     return by_accuracy + min(by_loss.t, by_accuracy) >= HELPS
 
 
+def out_of_reach(leader: ClientScores, rival: ClientScores, errors: float) -> bool:
+    """Tell whether a rival need not train to the end.
+
+    It is behind by this many standard errors. A loss that falls slowly may still fall far, so
+    without accuracy it must also be ten times that of the leader.
+    """
+    lead = compare(leader, rival)
+    by_accuracy = leader.accuracy is not None and rival.accuracy is not None
+    return lead.t >= errors and (by_accuracy or lead.gain >= np.log(10))
+
+
 def within_noise(other: str, lead: float) -> str | None:
     """Say that another answer may do as well if it is not two standard errors behind.
 
