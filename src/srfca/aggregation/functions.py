@@ -35,13 +35,15 @@ def mean(rows: Tensor, weights: Tensor | None = None) -> Tensor:
     _check(rows)
     if weights is None:
         return rows.mean(0)
+    require(isinstance(weights, Tensor), f"weights must be a tensor, not {type(weights).__name__}")
     require(
         weights.shape == rows.shape[:1],
-        f"{len(rows)} rows need as many weights, not {len(weights)}",
+        f"{len(rows)} rows need as many weights, not weights of shape {tuple(weights.shape)}",
     )
+    total = float(weights.double().sum())
     require(
-        bool((weights >= 0).all()) and float(weights.sum()) > 0,
-        "weights must not be negative, nor all zero",
+        bool((weights >= 0).all()) and 0 < total < torch.inf,
+        "weights must be finite numbers that are not negative, nor all zero",
     )
     fractions = weights.to(rows.dtype) / weights.to(rows.dtype).sum()
     return fractions @ rows
@@ -129,8 +131,9 @@ def geometric_median(rows: Tensor, tolerance: float = 1e-7, iterations: int = 10
 
     Args:
         rows: ``[J, P]``.
-        tolerance: Stop at steps shorter than this, relative to the rows' largest distance from
-            their mean.
+        tolerance: Stop at steps shorter than this, relative to the rows' median distance from
+            their coordinate-wise median, where the iteration starts: a few rows that are far away
+            change neither.
         iterations: Maximum number of steps.
 
     Returns:
@@ -144,8 +147,10 @@ def geometric_median(rows: Tensor, tolerance: float = 1e-7, iterations: int = 10
         tensor([True])
     """
     _check(rows)
-    point = rows.mean(0)
-    scale = float((rows - point).norm(dim=1).max()) or 1.0
+    point = median(rows)
+    scale = float((rows - point).norm(dim=1).median())
+    if not 0 < scale < torch.inf:
+        return point
     for _ in range(iterations):
         differences = (rows - point) / scale
         distances = differences.norm(dim=1)
@@ -189,8 +194,15 @@ def krum(rows: Tensor, byzantine: int, keep: int = 1) -> Tensor:
 
 
 def _check(rows: Tensor) -> None:
-    """Check that there are rows ``[J, P]``."""
+    """Check that there are rows ``[J, P]`` of floating-point numbers."""
+    require(
+        isinstance(rows, Tensor), f"rows must be a tensor [J, P], not {type(rows).__name__}"
+    )
     require(
         rows.ndim == 2 and len(rows) > 0,
         f"aggregation needs rows [J, P] with J of at least 1, not of shape {tuple(rows.shape)}",
+    )
+    require(
+        rows.is_floating_point(),
+        f"rows must be floating-point numbers, not {rows.dtype}: means of integers are no integers",
     )
