@@ -195,9 +195,7 @@ def krum(rows: Tensor, byzantine: int, keep: int = 1) -> Tensor:
 
 def _check(rows: Tensor) -> None:
     """Check that there are rows ``[J, P]`` of floating-point numbers."""
-    require(
-        isinstance(rows, Tensor), f"rows must be a tensor [J, P], not {type(rows).__name__}"
-    )
+    require(isinstance(rows, Tensor), f"rows must be a tensor [J, P], not {type(rows).__name__}")
     require(
         rows.ndim == 2 and len(rows) > 0,
         f"aggregation needs rows [J, P] with J of at least 1, not of shape {tuple(rows.shape)}",

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from torch import Tensor
 
 from srfca.aggregation import functions
-from srfca.aggregation.outliers import NORM_LIMIT, clip_changes
+from srfca.aggregation.outliers import clip_changes
 from srfca.errors import InputError, unknown
 from srfca.parameters import check_parameters, constrained
 
@@ -128,7 +128,7 @@ class ClippedMean:
     """
 
     key: ClassVar[str] = "clipped_mean"
-    limit: float = constrained(NORM_LIMIT, at_least=1)
+    limit: float = constrained(2.0, at_least=1)
 
     def __post_init__(self) -> None:
         check_parameters(self)

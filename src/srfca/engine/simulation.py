@@ -81,6 +81,8 @@ class Simulation:
             on it.
         validation: The fraction of each client's training samples that is held out.
         seed: Decides which ones.
+        negative_losses: Whether ``loss`` may be negative. If not, a reply with a negative loss is
+            refused.
 
     Attributes:
         architecture: What a row needs to become a module.
@@ -116,12 +118,14 @@ class Simulation:
         block_size: int | None = None,
         validation: float = 0.1,
         seed: int = 0,
+        negative_losses: bool = False,
     ) -> None:
         require(
             block_size is None or block_size >= 1,
             f"block_size must be at least 1, not {block_size}",
         )
         self.data = data
+        self.negative_losses = negative_losses
         self.device = _device(device)
         self._model = model
         module = make_module(model, seed=0).to(self.device)
