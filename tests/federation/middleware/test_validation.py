@@ -29,10 +29,11 @@ from srfca.federation.middleware import Validating
 from srfca.models import mlp
 from srfca.random import Key
 from tests import examples
+from tests.asking import positions
 
 SIMULATION = Simulation(examples.classification([20] * 5), mlp(6, 5, 3))
 W0 = SIMULATION.initial_model(0)
-EVERYONE = range(5)
+EVERYONE = positions(range(5))
 REQUESTS: dict[str, Request[Any]] = {
     "train": Train(EVERYONE, W0.expand(5, -1), LocalTraining(steps=2), Key(0, "x")),
     "gradients": Gradients(EVERYONE, W0.expand(5, -1)),
@@ -136,13 +137,13 @@ def test_a_reply_of_a_wrong_shape_is_an_error() -> None:
             return Replies(replies.requested, replies.values[:, :-1])
 
     for kind in ("train", "gradients", "losses", "balanced"):
-        with pytest.raises(InputError, match="of shape .* is due"):
+        with pytest.raises(InputError, match=r"of shape .* is due"):
             Validating(Narrow(SIMULATION)).ask(REQUESTS[kind])
 
 
 def test_sizes_are_capped() -> None:
     class Large(Middleware):
-        sizes = torch.tensor([10, 2**62, 12, 30, -5])  # type: ignore[assignment]
+        sizes = torch.tensor([10, 2**62, 12, 30, -5])
 
     assert Validating(Large(SIMULATION)).sizes.tolist() == [10, 48, 12, 30, 0]
     assert torch.equal(Validating(SIMULATION).sizes, SIMULATION.sizes)

@@ -178,7 +178,8 @@ def _largest(rows: Tensor) -> Tensor:
     """Return the largest absolute value of each row ``[c, P]``, NaN if there is one: ``[c]``."""
     if not rows.shape[1]:
         return rows.new_zeros(len(rows))
-    return torch.linalg.vector_norm(rows, ord=torch.inf, dim=1)
+    largest: Tensor = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1)
+    return largest
 
 
 def _no_fraction(values: Tensor) -> Tensor:
