@@ -253,3 +253,15 @@ def test_a_method_without_clusters_has_no_answer() -> None:
     assert done.returncode == 0, done.stderr
     assert "| cluster " not in done.stdout
     assert "clusters" not in done.stdout.splitlines()[-1]
+
+
+def test_literal_is_the_algorithm_of_the_paper() -> None:
+    literal = ("run", "rotated-digits", "--literal", *QUICK)
+    done = srfca(*literal, "--set", "threshold=45%", "--set", "refine_steps=2")
+    assert done.returncode == 0, done.stderr
+    assert "rotated-digits, SR-FCA (literal), seed 0" in done.stdout
+    assert "MERGE 2" in done.stdout, "no early stop"
+    assert "DECIDE" not in done.stdout, "no decision on held-out data"
+    wrong = srfca(*literal, "--method", "ifca")
+    assert wrong.returncode == 2
+    assert "--literal is for SR-FCA, not for ifca" in wrong.stderr

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
+from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.rounds import (
     LocalModels,
     best_models,
@@ -27,6 +29,25 @@ def model_set(run: Run, options: SRFCA, local_models: LocalModels) -> ModelSet:
     """Return the local models of the clients that replied, each represented by its client."""
     clients, subsample = local_models.clients, options.subsample(run.seed)
     return ModelSet.of_clients(run, local_models.answered, clients, subsample)
+
+
+def clusters_of_one_shot(
+    run: Run, options: SRFCA, local_models: ModelSet, partition: Partition
+) -> Clusters:
+    """Return the clusters of ONE_SHOT with the models that the first REFINE may start from.
+
+    They are w0, or the mean of the clients' local models if trainings start from what was there.
+    """
+    clusters = Clusters.untrained(partition, run.initial_model())
+    if not options.warm_start:
+        return clusters
+    labels = partition.labels[local_models.clients]
+    clustered = np.flatnonzero(labels >= 0)
+    models = aggregate_clusters(
+        local_models.models[torch.as_tensor(clustered)], local_models.clients[clustered],
+        labels[clustered], clusters.models, run.sizes, Mean(weighted=False),
+    )  # fmt: skip
+    return replace(clusters, models=models)
 
 
 def resample(run: Run, options: SRFCA, step: int) -> ModelSet:

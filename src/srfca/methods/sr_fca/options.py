@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from srfca.clustering.candidates import Metric
-from srfca.clustering.graph import GraphClustering
+from srfca.clustering.graph import RESTARTS, GraphClustering
 from srfca.clustering.threshold import check_threshold
 from srfca.distances import Distance, distance_named
 from srfca.errors import require
@@ -22,9 +22,12 @@ from srfca.methods._common.run import Run
 from srfca.methods.registry import register
 from srfca.methods.sr_fca.algorithm import sr_fca
 from srfca.methods.sr_fca.auto import threshold_rule
-from srfca.methods.sr_fca.clusters import onto_ball
+from srfca.methods.sr_fca.clusters import Clusters, onto_ball
 from srfca.methods.sr_fca.thresholds import ThresholdRule
 from srfca.parameters import constrained
+
+if TYPE_CHECKING:
+    from srfca.methods.sr_fca_literal import LiteralSRFCA
 
 
 @register
@@ -43,8 +46,12 @@ class SRFCA(Method):
         min_size: t, the smallest number of clients in a cluster.
         one_shot_steps: Steps that clients train alone in ONE_SHOT; None is those of ``local``.
             Fewer can be enough to tell which clients are alike, and leave more for the clusters.
-        refine_steps: R, the largest number of REFINE steps. REFINE stops when it leaves the
-            clusters unchanged: another step would train the same models again.
+        refine_steps: R, the largest number of REFINE steps.
+        stop_early: Stop when REFINE leaves the clusters unchanged: another step would train the
+            same models again. It has no effect with ``resample`` or ``warm_start``.
+        merge_first: MERGE before RECLUSTER.
+        warm_start: TrimmedMeanGD starts from the clusters' models instead of w0; in the first
+            REFINE from the means of their clients' local models.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
             a function of two ``ModelSet``.
         samples: Distances use losses on at most this many training samples of each client, drawn
@@ -53,6 +60,8 @@ class SRFCA(Method):
             clients' denoised profiles of distances), or ``auto``: the distance for a number,
             whichever shows groups better for an automatic threshold.
         graph: Graph clustering: ``correlation``, ``components`` or ``cliques``.
+        restarts: Random orders of pivots that correlation clustering tries, each improved by
+            single moves; 0 is one pass of pivots, without moves.
         all_pairs: Up to this many clients all pairs of distances are computed. With more clients,
             only those that correlation clustering by random pivots needs, and eight clients
             represent a cluster.
@@ -97,10 +106,14 @@ class SRFCA(Method):
     min_size: int = constrained(2, at_least=1)
     one_shot_steps: int | None = constrained(None, at_least=1)
     refine_steps: int = constrained(2, at_least=0)
+    stop_early: bool = True
+    merge_first: bool = False
+    warm_start: bool = False
     distance: str | Distance = "cross_loss"
     samples: int | None = constrained(128, at_least=1)
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"
+    restarts: int = constrained(RESTARTS, at_least=0)
     all_pairs: int = constrained(1000, at_least=0)
     trim: float = constrained(0.05, at_least=0, less_than=0.5)
     trim_at_least: int = constrained(1, at_least=0)
@@ -127,28 +140,29 @@ class SRFCA(Method):
     @classmethod
     def as_in_paper(
         cls,
-        threshold: float,
+        threshold: float | str,
         min_size: int = 2,
         trim: float = 0.1,
         refine_steps: int = 1,
         **parameters: Any,
-    ) -> SRFCA:
-        """Return the literal algorithm of the paper: fixed thresholds, all samples, all pairs.
+    ) -> LiteralSRFCA:
+        """Return the literal algorithm of the paper, the method ``sr-fca-literal``.
 
         Args:
-            threshold: lambda, of ONE_SHOT and of MERGE.
+            threshold: lambda, of ONE_SHOT and of MERGE: a number, or a quantile of the distances.
             min_size: t.
             trim: beta.
             refine_steps: R.
             parameters: Any other parameter of ``SRFCA``.
+
+        Raises:
+            InputError: If the threshold is ``auto``, or another value is not allowed.
         """
-        literal: dict[str, Any] = {
-            "merge_threshold": threshold, "metric": "distance", "samples": None,
-            "all_pairs": 2**31, "trim_at_least": 0,
-        }  # fmt: skip
-        return cls(
+        from srfca.methods.sr_fca_literal import LiteralSRFCA
+
+        return LiteralSRFCA(
             threshold=threshold, min_size=min_size, trim=trim, refine_steps=refine_steps,
-            **literal | parameters,
+            **parameters,
         )  # fmt: skip
 
     @property
@@ -177,6 +191,15 @@ class SRFCA(Method):
     def gradient_lr(self) -> float | None:
         """The server's learning rate if clients send gradients, None if they send models."""
         return resolve_server_lr(self.exchange, self.server_lr, self.local)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether another REFINE of unchanged clusters would only repeat the last one."""
+        return self.stop_early and not (self.resample or self.warm_start)
+
+    def start(self, clusters: Clusters) -> Tensor | None:
+        """Return the models ``[k, P]`` that TrimmedMeanGD starts from, None for w0."""
+        return clusters.models if self.warm_start else None
 
     @property
     def segments(self) -> Sequence[range]:

@@ -176,7 +176,7 @@ def threshold_clusters(
     distances[np.ix_(clients, clients)] = among
     partition = Partition(np.full(m, -1))
     if choice.graph is not None:
-        graph_clusters = cluster_graph(choice.graph, options.graph, run.seed)
+        graph_clusters = cluster_graph(choice.graph, options.graph, run.seed, options.restarts)
         partition = graph_clusters.embed(clients[complete], m)
     partition = partition.drop_smaller_than(options.min_size)
     return OneShot(partition, choice, distances, distance, compared=clients[complete])
