@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -13,12 +13,28 @@ from torch import Tensor
 
 from srfca.clustering.partition import Partition
 from srfca.federation.classes import Asks, class_shares
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.replies import Clients
 from srfca.federation.requests import BalancedLosses, ClassCounts, Losses, Request, Subsample
+from srfca.models.architecture import Architecture
 from srfca.random import Key, client_words, streams
 
 LossKind = Literal["plain", "balanced", "presence"]
 """Mean losses, class-balanced losses, or class-balanced losses by the presence of classes alone."""
+
+
+class Source(Asks, Protocol):
+    """Where losses are asked for, and what is known of the models' rows: a federation, or a run."""
+
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each trained layer lies in a row."""
+        ...
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module; None if that is not known here."""
+        ...
 
 
 @dataclass(eq=False)
@@ -66,7 +82,7 @@ class ModelSet:
             ``[t]``; None is the clients that represent them.
     """
 
-    source: Asks
+    source: Source
     models: Tensor
     clients: Clients
     represents: NDArray[np.int64]
@@ -85,7 +101,7 @@ class ModelSet:
     @classmethod
     def of_clients(
         cls,
-        source: Asks,
+        source: Source,
         models: Tensor,
         clients: Clients | None = None,
         subsample: Subsample | None = None,
@@ -104,7 +120,7 @@ class ModelSet:
     @classmethod
     def of_clusters(
         cls,
-        source: Asks,
+        source: Source,
         client_ids: tuple[str, ...],
         models: Tensor,
         partition: Partition,
@@ -128,6 +144,11 @@ class ModelSet:
             clients = np.sort(np.concatenate(chosen))
         trained_by = (clustered, partition.labels[clustered])
         return cls(source, models, clients, partition.labels[clients], subsample, trained_by)
+
+    @property
+    def trained(self) -> Tensor:
+        """The trained coordinates of the models, without buffers like BatchNorm's: ``[k, n]``."""
+        return Coordinates.trained(self.source.layers).take(self.models)
 
     def take(self, positions: NDArray[np.int64]) -> ModelSet:
         """Return some of the models of clients, each represented by its client."""

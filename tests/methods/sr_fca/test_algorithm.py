@@ -133,6 +133,16 @@ def test_onto_ball_projects_models() -> None:
     assert torch.equal(projected[2], center)
 
 
+def test_the_projection_leaves_buffers_as_they_are() -> None:
+    run = Run(Simulation(examples.classification([9] * 2, (1, 6, 6)), examples.batch_normed))
+    w0, length = run.initial_model(), max(layer.stop for layer in run.layers.values())
+    models = w0 + torch.randn(2, len(w0), generator=torch.Generator().manual_seed(0))
+    projected = SRFCA(diameter=2.0).projection(run)(models)
+    assert torch.equal(projected[:, length:], models[:, length:])
+    distance = (projected - w0)[:, :length].norm(dim=1)
+    torch.testing.assert_close(distance, torch.ones(2))
+
+
 def test_trimmed_mean_gd_stays_in_the_ball() -> None:
     federation = regressions()
     result = SRFCA(local=LOCAL, diameter=0.5, threshold=2.5, distance="l2").fit(federation)

@@ -114,7 +114,7 @@ def trimmed_mean_rounds(
         run, stage, clusters.models, clusters.partition, options.local,
         TrimmedMean(options.trim, options.trim_at_least), purpose=purpose,
         participation=options.participation,
-        server_lr=options.gradient_lr, project=options.projection(run.initial_model()),
+        server_lr=options.gradient_lr, project=options.projection(run),
         rounds=rounds,
     )  # fmt: skip
     return replace(clusters, models=models)

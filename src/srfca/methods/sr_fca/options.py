@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
@@ -14,6 +13,7 @@ from srfca.clustering.graph import RESTARTS, GraphClustering
 from srfca.clustering.threshold import check_threshold
 from srfca.distances import Distance, distance_named
 from srfca.errors import require
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.requests import Subsample
 from srfca.methods._common.base import Answer, Family, Method
@@ -211,11 +211,16 @@ class SRFCA(Method):
         """The most local steps of a client in a trial."""
         return self.local.steps if self.trial_steps is None else self.trial_steps
 
-    def projection(self, w0: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the projection of models onto the ball around w0, if there is one."""
-        if self.diameter is None:
+    def projection(self, run: Run) -> Callable[[Tensor], Tensor]:
+        """Return the projection of models onto the ball around w0, if there is one.
+
+        It is of the trained coordinates; buffers stay as they are.
+        """
+        diameter, w0, trained = self.diameter, run.initial_model(), Coordinates.trained(run.layers)
+        if diameter is None:
             return lambda models: models
-        return partial(onto_ball, center=w0, diameter=self.diameter)
+        center = trained.take(w0.unsqueeze(0))[0]
+        return lambda models: trained.put(models, onto_ball(trained.take(models), center, diameter))
 
     def subsample(self, seed: int) -> Subsample | None:
         """Return the samples that losses are computed on, None for all."""
