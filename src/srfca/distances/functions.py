@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from srfca.distances.matched import matched
 from srfca.distances.model_set import ModelSet
+from srfca.distances.wasserstein import wasserstein
 from srfca.errors import InputError, require, unknown
 
 Distance = Callable[[ModelSet, ModelSet], np.ndarray]
@@ -136,6 +138,8 @@ DISTANCES: dict[str, Distance] = {
     "presence_balanced_cross_loss": presence_balanced_cross_loss,
     "one_sided_loss": one_sided_loss,
     "cosine": cosine,
+    "matched": matched,
+    "wasserstein": wasserstein,
     "l1": lq(1),
     "l2": lq(2),
     "linf": lq(float("inf")),

@@ -27,6 +27,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "l1.5": {"distance": "l1.5"},
     "linf": {"distance": "linf"},
     "cosine": {"distance": "cosine"},
+    "matched": {"distance": "matched"},
+    "wasserstein": {"distance": "wasserstein"},
     "one-sided": {"distance": "one_sided_loss"},
     "callable": {"distance": lambda a, b: torch.cdist(a.models, b.models).double().numpy()},
     "gradients": {"exchange": "gradients", "server_lr": 0.1},

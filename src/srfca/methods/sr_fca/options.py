@@ -52,8 +52,8 @@ class SRFCA(Method):
         merge_first: MERGE before RECLUSTER.
         warm_start: TrimmedMeanGD starts from the clusters' models instead of w0; in the first
             REFINE from the means of their clients' local models.
-        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
-            a function of two ``ModelSet``.
+        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
+            ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
         samples: Distances use losses on at most this many training samples of each client, drawn
             by the seed; None is all of them.
         metric: What the threshold applies to: ``distance``, ``profile`` (the distance between two
