@@ -16,7 +16,7 @@ LAYERS = [
     {"_version", "errors", "progress", "random", "threads"},
     {"files", "parameters", "registry"},
     {"aggregation", "apps", "clustering", "models"},
-    {"data", "federation"},
+    {"data", "federation", "theory"},
     {"distances", "engine"},
     {"methods"},
     {"analysis"},

@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from srfca._version import __version__
-from srfca.cli import bench, catalog, compare, data, export, flower, predict, report, run, tune
+from srfca.cli import (
+    bench,
+    catalog,
+    compare,
+    data,
+    export,
+    flower,
+    predict,
+    report,
+    run,
+    theory,
+    tune,
+)
 from srfca.cli.console import show_error
 from srfca.errors import InputError
 from srfca.threads import limit_spinning
@@ -37,6 +49,7 @@ app.command("assign")(predict.assign)
 app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("figure")(report.figure)
+app.command("theory")(theory.theory)
 
 data_app = _make_app("Check and download data sets.")
 data_app.command("check")(data.check)

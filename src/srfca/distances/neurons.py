@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from srfca.distances.model_set import ModelSet
 from srfca.errors import InputError, require
@@ -98,8 +97,10 @@ def _chain(layout: Layout) -> dict[str, tuple[int, int, int]]:
     for entry, size in layout.shapes.items():
         prefix, dot, kind = entry.rpartition(".")
         name = prefix + dot
-        known = entry in layout.parameters and kind in ("weight", "bias")
-        require(known and not (kind == "weight" and len(size) not in (2, 4)), _unsupported(entry))
+        is_layer = entry in layout.parameters and kind in ("weight", "bias")
+        require(
+            is_layer and not (kind == "weight" and len(size) not in (2, 4)), _unsupported(entry)
+        )
         if kind == "bias":
             require(name in chain and size[0] == chain[name][0], _unsupported(entry))
             continue
@@ -126,6 +127,8 @@ def match(gains: NDArray[np.float64]) -> Order:
     >>> match(np.array([[0.0, 2.0], [1.0, 2.0]])).tolist()
     [1, 0]
     """
+    from scipy.optimize import linear_sum_assignment
+
     return np.asarray(linear_sum_assignment(gains, maximize=True)[1])
 
 
