@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ball": {"diameter": 100.0},
     "resample": {"resample": True},
     "merge first": {"merge_first": True},
-    "warm start": {"warm_start": True},
+    "warm start": {"continue_training": True},
     "one pass of pivots": {"restarts": 0, "threshold": 2.5, "distance": "l2"},
     "no refine": {"refine_steps": 0},
     "short ONE_SHOT": {"one_shot_steps": 25},

@@ -224,7 +224,7 @@ def test_a_warm_start_begins_where_the_clusters_are() -> None:
     watched = NoTestData(federation)
     options = SRFCA(
         local=replace(LOCAL, local_steps=30), threshold=2.5, distance="l2", trim=0.0,
-        trim_at_least=0, refine_steps=2, warm_start=True,
+        trim_at_least=0, refine_steps=2, continue_training=True,
     )  # fmt: skip
     result = options.fit(watched)
     truth = federation.data.truth

@@ -39,7 +39,7 @@ def clusters_of_one_shot(
     They are w0, or the mean of the clients' local models if trainings start from what was there.
     """
     clusters = Clusters.untrained(partition, run.initial_model())
-    if not options.warm_start:
+    if not options.continue_training:
         return clusters
     labels = partition.labels[local_models.clients]
     clustered = np.flatnonzero(labels >= 0)

@@ -48,9 +48,9 @@ class SRFCA(Method):
             Fewer can be enough to tell which clients are alike, and leave more for the clusters.
         refine_steps: R, the largest number of REFINE steps.
         stop_early: Stop when REFINE leaves the clusters unchanged: another step would train the
-            same models again. It has no effect with ``resample`` or ``warm_start``.
+            same models again. It has no effect with ``resample`` or ``continue_training``.
         merge_first: MERGE before RECLUSTER.
-        warm_start: TrimmedMeanGD starts from the clusters' models instead of w0; in the first
+        continue_training: TrimmedMeanGD goes on from the clusters' models instead of w0; in the first
             REFINE from the means of their clients' local models.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
             ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
@@ -108,7 +108,7 @@ class SRFCA(Method):
     refine_steps: int = constrained(2, at_least=0)
     stop_early: bool = True
     merge_first: bool = False
-    warm_start: bool = False
+    continue_training: bool = False
     distance: str | Distance = "cross_loss"
     samples: int | None = constrained(128, at_least=1)
     metric: Metric = "auto"
@@ -195,11 +195,11 @@ class SRFCA(Method):
     @property
     def stops_early(self) -> bool:
         """Whether another REFINE of unchanged clusters would only repeat the last one."""
-        return self.stop_early and not (self.resample or self.warm_start)
+        return self.stop_early and not (self.resample or self.continue_training)
 
     def start(self, clusters: Clusters) -> Tensor | None:
         """Return the models ``[k, P]`` that TrimmedMeanGD starts from, None for w0."""
-        return clusters.models if self.warm_start else None
+        return clusters.models if self.continue_training else None
 
     @property
     def segments(self) -> Sequence[range]:
