@@ -50,7 +50,7 @@ class SRFCA(Method):
         stop_early: Stop when REFINE leaves the clusters unchanged: another step would train the
             same models again. It has no effect with ``resample`` or ``continue_training``.
         merge_first: MERGE before RECLUSTER.
-        continue_training: TrimmedMeanGD goes on from the clusters' models instead of w0; in the
+        continue_training: TrimmedMeanGD starts from the clusters' models, not from w0; in the
             first REFINE from the means of their clients' local models.
         distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
             ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
