@@ -19,6 +19,7 @@ from srfca.cli import (
     predict,
     report,
     run,
+    theory,
     tune,
     watch,
 )
@@ -50,6 +51,7 @@ app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("figure")(report.figure)
 app.command("watch")(watch.watch)
+app.command("theory")(theory.theory)
 
 data_app = _make_app("Check and download data sets.")
 data_app.command("check")(data.check)

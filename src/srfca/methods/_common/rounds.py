@@ -202,7 +202,7 @@ def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
 
 def trained_part(run: Run, rows: Tensor) -> Tensor:
     """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's."""
-    return torch.cat([rows[:, layer] for layer in run.layers.values()], dim=1)
+    return Coordinates.trained(run.layers).take(rows)
 
 
 def split_layers(run: Run, head_layers: int) -> tuple[Coordinates, Coordinates]:

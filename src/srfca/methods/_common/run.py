@@ -26,6 +26,7 @@ from srfca.federation.rounds import ask
 from srfca.methods._common.curve import LearningCurve
 from srfca.methods._common.monitor import Monitor, RoundEnd
 from srfca.methods._common.stage import Stage
+from srfca.models.architecture import Architecture
 from srfca.random import Key
 
 
@@ -94,6 +95,11 @@ class Run:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module; None if that is not known here."""
+        return self.federation.architecture
 
     def initial_model(self) -> Tensor:
         """Return w0 of this run's seed: ``[P]``."""

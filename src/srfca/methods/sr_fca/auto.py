@@ -139,7 +139,8 @@ class Auto(ThresholdRule):
         better by their own model keep it.
         """
         if clusters.averaged:
-            clusters = trimmed_mean_gd(run, options, clusters.partition, "last")
+            start = options.start(clusters)
+            clusters = trimmed_mean_gd(run, options, clusters.partition, "last", start)
         rows, position = local_rows(run, local_models)
         alone_scores = held_out_scores(run, rows, position)
 
@@ -248,7 +249,8 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     m = run.num_clients
     apart = profile.distances
     middle = float(np.median(apart[~np.eye(len(apart), dtype=bool)]))
-    parts = cluster_graph(threshold_graph(apart, middle), options.graph, run.seed)
+    graph = threshold_graph(apart, middle)
+    parts = cluster_graph(graph, options.graph, run.seed, options.restarts)
     parts = parts.embed(compared, m).drop_smaller_than(max(options.min_size, m // SMALL_PART))
     if parts.num_clusters < 2 or not leads_early(run, options, parts):
         return grouping

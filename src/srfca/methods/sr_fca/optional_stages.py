@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from srfca.aggregation.functions import trim_count
 from srfca.aggregation.outliers import clip_changes
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
+from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.rounds import (
     LocalModels,
     best_models,
@@ -37,6 +39,25 @@ def model_set(run: Run, options: SRFCA, local_models: LocalModels) -> ModelSet:
         dropped = trim_count(len(rows), options.trim, options.trim_at_least)
         rows = clip_changes(rows, run.initial_model(), options.max_change, dropped)
     return ModelSet.of_clients(run, rows, clients, subsample)
+
+
+def clusters_of_one_shot(
+    run: Run, options: SRFCA, local_models: ModelSet, partition: Partition
+) -> Clusters:
+    """Return the clusters of ONE_SHOT with the models that the first REFINE may start from.
+
+    They are w0, or the mean of the clients' local models if trainings start from what was there.
+    """
+    clusters = Clusters.untrained(partition, run.initial_model())
+    if not options.continue_training:
+        return clusters
+    labels = partition.labels[local_models.clients]
+    clustered = np.flatnonzero(labels >= 0)
+    models = aggregate_clusters(
+        local_models.models[torch.as_tensor(clustered)], local_models.clients[clustered],
+        labels[clustered], clusters.models, run.sizes, Mean(weighted=False),
+    )  # fmt: skip
+    return replace(clusters, models=models)
 
 
 def resample(run: Run, options: SRFCA, step: int) -> ModelSet:

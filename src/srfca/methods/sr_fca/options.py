@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from srfca.aggregation.outliers import NORM_LIMIT
 from srfca.aggregation.rules import Aggregation, RobustAggregation, robust_aggregation
 from srfca.clustering.candidates import Metric
-from srfca.clustering.graph import GraphClustering
+from srfca.clustering.graph import RESTARTS, GraphClustering
 from srfca.clustering.threshold import check_threshold
 from srfca.distances import Distance, distance_named
 from srfca.errors import require
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.requests import Subsample
 from srfca.methods._common.base import Answer, Family, Method
@@ -24,9 +24,12 @@ from srfca.methods._common.run import Run
 from srfca.methods.registry import register
 from srfca.methods.sr_fca.algorithm import sr_fca
 from srfca.methods.sr_fca.auto import threshold_rule
-from srfca.methods.sr_fca.clusters import onto_ball
+from srfca.methods.sr_fca.clusters import Clusters, onto_ball
 from srfca.methods.sr_fca.thresholds import ThresholdRule
 from srfca.parameters import constrained
+
+if TYPE_CHECKING:
+    from srfca.methods.sr_fca_literal import LiteralSRFCA
 
 
 @register
@@ -45,16 +48,22 @@ class SRFCA(Method):
         min_size: t, the smallest number of clients in a cluster.
         one_shot_steps: Steps that clients train alone in ONE_SHOT; None is those of ``local``.
             Fewer can be enough to tell which clients are alike, and leave more for the clusters.
-        refine_steps: R, the largest number of REFINE steps. REFINE stops when it leaves the
-            clusters unchanged: another step would train the same models again.
-        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
-            a function of two ``ModelSet``.
+        refine_steps: R, the largest number of REFINE steps.
+        stop_early: Stop when REFINE leaves the clusters unchanged: another step would train the
+            same models again. It has no effect with ``resample`` or ``continue_training``.
+        merge_first: MERGE before RECLUSTER.
+        continue_training: TrimmedMeanGD starts from the clusters' models, not from w0; in the
+            first REFINE from the means of their clients' local models.
+        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
+            ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
         samples: Distances use losses on at most this many training samples of each client, drawn
             by the seed; None is all of them.
         metric: What the threshold applies to: ``distance``, ``profile`` (the distance between two
             clients' denoised profiles of distances), or ``auto``: the distance for a number,
             whichever shows groups better for an automatic threshold.
         graph: Graph clustering: ``correlation``, ``components`` or ``cliques``.
+        restarts: Random orders of pivots that correlation clustering tries, each improved by
+            single moves; 0 is one pass of pivots, without moves.
         all_pairs: Up to this many clients all pairs of distances are computed. With more clients,
             only those that correlation clustering by random pivots needs, and eight clients
             represent a cluster.
@@ -67,7 +76,8 @@ class SRFCA(Method):
         max_change: Changes of a cluster's model that are longer than this many times the cluster's
             median are shortened to that. In ONE_SHOT so are local models that are further from w0
             than this many times the furthest of the others, where the ``trim`` fraction of the
-            clients does not count. None is no bound.
+            clients does not count. None is no bound, also on the losses of single clients in
+            distances to clusters.
         exchange: What clients send in TrimmedMeanGD: ``models`` after some local steps, or full
             ``gradients``, along which the server steps with the schedule of ``local``.
         server_lr: eta, the server's learning rate for gradients; None is that of ``local``.
@@ -106,10 +116,14 @@ class SRFCA(Method):
     min_size: int = constrained(2, at_least=1)
     one_shot_steps: int | None = constrained(None, at_least=1)
     refine_steps: int = constrained(2, at_least=0)
+    stop_early: bool = True
+    merge_first: bool = False
+    continue_training: bool = False
     distance: str | Distance = "cross_loss"
     samples: int | None = constrained(128, at_least=1)
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"
+    restarts: int = constrained(RESTARTS, at_least=0)
     all_pairs: int = constrained(1000, at_least=0)
     aggregation: RobustAggregation = "trimmed_mean"
     trim: float = constrained(0.05, at_least=0, less_than=0.5)
@@ -138,28 +152,29 @@ class SRFCA(Method):
     @classmethod
     def as_in_paper(
         cls,
-        threshold: float,
+        threshold: float | str,
         min_size: int = 2,
         trim: float = 0.1,
         refine_steps: int = 1,
         **parameters: Any,
-    ) -> SRFCA:
-        """Return the literal algorithm of the paper: fixed thresholds, all samples, all pairs.
+    ) -> LiteralSRFCA:
+        """Return the literal algorithm of the paper, the method ``sr-fca-literal``.
 
         Args:
-            threshold: lambda, of ONE_SHOT and of MERGE.
+            threshold: lambda, of ONE_SHOT and of MERGE: a number, or a quantile of the distances.
             min_size: t.
             trim: beta.
             refine_steps: R.
             parameters: Any other parameter of ``SRFCA``.
+
+        Raises:
+            InputError: If the threshold is ``auto``, or another value is not allowed.
         """
-        literal: dict[str, Any] = {
-            "merge_threshold": threshold, "metric": "distance", "samples": None,
-            "all_pairs": 2**31, "trim_at_least": 0, "max_change": None,
-        }  # fmt: skip
-        return cls(
+        from srfca.methods.sr_fca_literal import LiteralSRFCA
+
+        return LiteralSRFCA(
             threshold=threshold, min_size=min_size, trim=trim, refine_steps=refine_steps,
-            **literal | parameters,
+            **parameters,
         )  # fmt: skip
 
     @property
@@ -195,6 +210,15 @@ class SRFCA(Method):
         return resolve_server_lr(self.exchange, self.server_lr, self.local)
 
     @property
+    def stops_early(self) -> bool:
+        """Whether another REFINE of unchanged clusters would only repeat the last one."""
+        return self.stop_early and not (self.resample or self.continue_training)
+
+    def start(self, clusters: Clusters) -> Tensor | None:
+        """Return the models ``[k, P]`` that TrimmedMeanGD starts from, None for w0."""
+        return clusters.models if self.continue_training else None
+
+    @property
     def segments(self) -> Sequence[range]:
         """The rounds of TrimmedMeanGD, in the parts that the threshold's rule wants."""
         return self.rule.segments(num_rounds(self.local, self.gradient_lr))
@@ -204,11 +228,16 @@ class SRFCA(Method):
         """The most local steps of a client in a trial."""
         return self.local.steps if self.trial_steps is None else self.trial_steps
 
-    def projection(self, w0: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the projection of models onto the ball around w0, if there is one."""
-        if self.diameter is None:
+    def projection(self, run: Run) -> Callable[[Tensor], Tensor]:
+        """Return the projection of models onto the ball around w0, if there is one.
+
+        It is of the trained coordinates; buffers stay as they are.
+        """
+        diameter, w0, trained = self.diameter, run.initial_model(), Coordinates.trained(run.layers)
+        if diameter is None:
             return lambda models: models
-        return partial(onto_ball, center=w0, diameter=self.diameter)
+        center = trained.take(w0.unsqueeze(0))[0]
+        return lambda models: trained.put(models, onto_ball(trained.take(models), center, diameter))
 
     def subsample(self, seed: int) -> Subsample | None:
         """Return the samples that losses are computed on, None for all."""

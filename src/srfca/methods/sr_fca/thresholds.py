@@ -150,8 +150,8 @@ def threshold_clusters(
     """Cluster the graph at lambda; without a cluster if no lambda shows groups.
 
     Clients with unknown distances, because they did not reply, are left unclustered, and so are
-    those whose distances are infinite, because their model is beyond numbers. Unless the threshold
-    is a number, so are a few clients that are further from everyone than any two others are from
+    those whose distances are infinite, because their model is beyond numbers. If the threshold is
+    automatic, so are a few clients that are further from everyone than any two others are from
     each other, as many as ``trim`` allows to be corrupt. If the distance leaves pairs unknown,
     clients that can be compared with too few others are left unclustered.
 
@@ -171,7 +171,7 @@ def threshold_clusters(
     among = distance_named(distance)(local_models, local_models)
     unknown = np.isinf(among) | (np.isnan(among) & local_models.unanswered_pairs())
     among = np.where(unknown, np.nan, among)
-    if isinstance(options.threshold, str):
+    if options.threshold == "auto":
         far = far_clients(options, among)
         unknown |= far[:, None] | far
         among = np.where(unknown, np.nan, among)
@@ -188,7 +188,7 @@ def threshold_clusters(
     distances[np.ix_(clients, clients)] = among
     partition = Partition(np.full(m, -1))
     if choice.graph is not None:
-        graph_clusters = cluster_graph(choice.graph, options.graph, run.seed)
+        graph_clusters = cluster_graph(choice.graph, options.graph, run.seed, options.restarts)
         partition = graph_clusters.embed(clients[complete], m)
     partition = partition.drop_smaller_than(options.min_size)
     return OneShot(partition, choice, distances, distance, compared=clients[complete])
