@@ -13,6 +13,7 @@ import torch
 from srfca.data import ClientData
 from srfca.federation import ClientScores
 from srfca.methods import Result
+from srfca.methods.registry import method_name
 
 if TYPE_CHECKING:
     from srfca.experiments.runner import ScoredRun
@@ -39,7 +40,7 @@ def run_metrics(run: ScoredRun) -> Metrics:
     return {
         "experiment": run.experiment,
         "method": run.method,
-        "name": result.method,
+        "name": method_name(run.method),
         "k": result.parameters.get("k"),
         "seed": result.seed,
         "clients": len(result.client_ids),

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from srfca.errors import InputError
-from srfca.methods import METHODS
+from srfca.methods.registry import method_of
 
 Metrics = Mapping[str, Any]
 """The metrics of a run (``srfca.experiments.metrics``)."""
@@ -197,7 +197,7 @@ def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -
 def needs_truth(method: str) -> bool:
     """Tell whether a method is given the true clusters, and so is not ranked with the others."""
     try:
-        return METHODS[method].needs_truth
+        return method_of(method).needs_truth
     except InputError:  # read from disk, and not installed
         return False
 

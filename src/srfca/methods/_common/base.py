@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -108,6 +109,19 @@ def _first_labels(labels: NDArray[np.int64], partition: Partition) -> list[int]:
     return [int(labels[members[0]]) for members in partition]
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Settings of a method that have a name, to be a line of a comparison of their own.
+
+    Args:
+        name: What tables add to the method's name: ``the paper's rule``.
+        settings: As ``--set`` takes them, without the method's key.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """A method: parameters, and ``solve``, which says what the server does.
@@ -139,6 +153,8 @@ class Method(ABC):
     """Whether it must be given the number of clusters."""
     needs_truth: ClassVar[bool] = False
     """Whether it must be given the true clusters."""
+    variants: ClassVar[Mapping[str, Variant]] = {}
+    """Settings by name: ``KEY:NAME`` is a line of its own in a comparison."""
 
     fine_tune_steps: int = constrained(0, at_least=0)
     fine_tune_lr: float | None = constrained(None, more_than=0)
