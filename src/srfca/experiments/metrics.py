@@ -37,6 +37,9 @@ def run_metrics(run: ScoredRun) -> Metrics:
     fine_tuned: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
     if run.fine_tuned_scores is not None:
         fine_tuned = score_metrics(run.fine_tuned_scores)
+    clusters: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
+    if run.cluster_scores is not None:
+        clusters = score_metrics(run.cluster_scores)
     return {
         "experiment": run.experiment,
         "method": run.method,
@@ -48,6 +51,8 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "scored_on": run.split,
         **score_metrics(run.scores),
         **{f"tuned_{name}": value for name, value in fine_tuned.items()},
+        "cluster_accuracy": clusters["accuracy"],
+        "cluster_loss": clusters["loss"],
         **asdict(result.budget),
         "validation_loss": last.loss,
         "validation_accuracy": last.accuracy,
