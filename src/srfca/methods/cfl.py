@@ -22,6 +22,7 @@ from srfca.methods._common.base import Answer, Method, Variant
 from srfca.methods._common.result import models_of_clients
 from srfca.methods._common.rounds import one_cluster, trained_part
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Percentages, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -85,6 +86,10 @@ class CFL(Method):
     )
     variants: ClassVar[Mapping[str, Variant]] = {
         "paper": Variant("the paper's rule", ("gamma_max=0", "eps1=25%", "min_size=1"))
+    }
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "eps1": Percentages(10, 100),
+        "eps2": Percentages(5, 60),
     }
 
     eps1: float | str = "60%"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,6 +19,7 @@ from srfca.federation.requests import Round, Scores, Train
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -55,6 +57,7 @@ class Ditto(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"mu": Range(0.01, 10.0, log=True)}
 
     mu: float = constrained(0.1, at_least=0)
     mu_per_client: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -28,6 +29,7 @@ from srfca.methods._common.rounds import (
     trained_part,
 )
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key
@@ -58,6 +60,10 @@ class FedGroup(Method):
         "via Decomposed Data-Driven Measure, 2020 (as FlexCFL in IEEE TPDS 2021)."
     )
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "pretrain_steps": Range(5, 200, log=True, whole=True),
+        "measure": Choices(("edc", "madc")),
+    }
 
     k: int = constrained(4, at_least=1)
     pretrained: float = constrained(1.0, more_than=0, at_most=1)

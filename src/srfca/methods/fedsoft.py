@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import ClassVar, Literal
@@ -16,6 +17,7 @@ from srfca.federation.requests import Shares, Train
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.init import Start, starting_models
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key, bits, client_words, streams
@@ -59,6 +61,10 @@ class FedSoft(Method):
     )
     family: ClassVar[Family] = "personalization"
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "mu": Range(0.003, 3.0, log=True),
+        "predicts_with": Choices(("personal", "center")),
+    }
 
     k: int = constrained(2, at_least=1)
     mu: float = constrained(0.03, more_than=0)

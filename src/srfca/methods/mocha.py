@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -16,6 +16,7 @@ from srfca.federation.requests import Train
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -50,6 +51,7 @@ class MOCHA(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"mu": Range(0.03, 30.0, log=True)}
 
     mu: float = constrained(0.3, more_than=0)
     relationship: Literal["learned", "clustered", "mean"] = "learned"

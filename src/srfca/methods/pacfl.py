@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -17,6 +18,7 @@ from srfca.federation.requests import Subspaces
 from srfca.methods._common.base import Answer, Method
 from srfca.methods._common.rounds import require_clients, require_replies
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, Range, SearchSpace
 from srfca.methods.fedavg import fedavg
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -44,6 +46,10 @@ class PACFL(Method):
         "Identification in Clustered Federated Learning via Principal Angles between Client Data "
         "Subspaces. AAAI 2023."
     )
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "rank": Range(1, 8, whole=True),
+        "angle": Choices(("sum", "smallest")),
+    }
 
     rank: int = constrained(5, at_least=1)
     angle: Literal["smallest", "sum"] = "sum"

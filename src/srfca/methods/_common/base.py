@@ -30,6 +30,7 @@ from srfca.methods._common.monitor import Monitor, RunStart
 from srfca.methods._common.placement import place_by_losses, placement_request
 from srfca.methods._common.result import Result, models_of_clients
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import SearchSpace
 from srfca.parameters import check_parameters, constrained
 
 Family = Literal["SR-FCA", "baseline", "clustering", "personalization"]
@@ -155,6 +156,8 @@ class Method(ABC):
     """Whether it must be given the true clusters."""
     variants: ClassVar[Mapping[str, Variant]] = {}
     """Settings by name: ``KEY:NAME`` is a line of its own in a comparison."""
+    searched: ClassVar[Mapping[str, SearchSpace]] = {}
+    """Parameters that ``srfca tune`` searches besides the learning rate."""
 
     fine_tune_steps: int = constrained(0, at_least=0)
     fine_tune_lr: float | None = constrained(None, more_than=0)
