@@ -153,7 +153,7 @@ def test_every_method_can_be_tuned(method: str, first: tuple[str, ...]) -> None:
 def test_what_methods_declare_to_be_searched_are_their_parameters() -> None:
     for key, method in METHODS.items().items():
         for name, space in method.searched.items():
-            default = next(field.default for field in fields(method) if field.name == name)
+            default: Any = next(field.default for field in fields(method) if field.name == name)
             match space:
                 case Range(low=low, high=high):
                     assert low <= default <= high, (key, name)

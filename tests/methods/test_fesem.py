@@ -173,4 +173,4 @@ def test_from_random_centers_clients_stay_where_they_were_dealt() -> None:
     assert method.fit(federation, seed=0).labels.tolist() == result.labels.tolist()
     assert method.fit(federation, seed=1).labels.tolist() != result.labels.tolist()
     with pytest.raises(InputError, match="start"):
-        FeSEM(start="nearest")  # type: ignore[arg-type]
+        FeSEM(start="nearest")

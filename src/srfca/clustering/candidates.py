@@ -109,7 +109,7 @@ def _cluster_all(matrix: Matrix, thresholds: Sequence[float], seed: int) -> list
     wrong = disagreements_of_all(edges[mixed], labels)
     return [
         _Clustered(thresholds[number], labels[place], float(wrong[place]), minorities[number])
-        for place, number in enumerate(mixed)
+        for place, number in enumerate(mixed.tolist())
     ]
 
 

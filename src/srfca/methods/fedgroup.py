@@ -216,4 +216,4 @@ def mixed_models(models: Tensor, eta_g: float) -> Tensor:
     norms = models.norm(dim=1).clamp(min=torch.finfo(models.dtype).tiny)
     weights = (eta_g / norms).repeat(len(models), 1)
     weights.fill_diagonal_(1.0)
-    return weights / weights.sum(1, keepdim=True) @ models
+    return torch.as_tensor(weights / weights.sum(1, keepdim=True) @ models)
