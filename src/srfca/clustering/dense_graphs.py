@@ -77,8 +77,8 @@ def improve_all(graphs: NDArray[np.float64], labels: Labels) -> Labels:
     everyone = np.arange(number)
     while True:
         gain = edges - sizes[:, None]
-        own = np.take_along_axis(gain, labels[..., None], 2)[..., 0]
-        moves = gain.max(2) > own + 1
+        stay = np.take_along_axis(gain, labels[..., None], 2)[..., 0]
+        moves = gain.max(2) > stay + 1
         first = np.where(moves.any(1), moves.argmax(1), count)
         if first.min(initial=count) == count:
             return labels

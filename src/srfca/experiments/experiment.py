@@ -190,13 +190,13 @@ class Experiment:
         base, settings = split_variant(section)
         if base == section:
             return dict(self.sections.get(section, {}))
-        own, types = {}, self.parameters(section)
+        overrides, types = {}, self.parameters(section)
         for setting in settings:
             _, name, text = split_assignment(setting)
             if name not in types:
                 raise unknown_setting(section, name, {section: types})
-            own[name] = parse(text, types[name], f"{name} of {section}")
-        return {**self.sections.get(base, {}), **own, **self.sections.get(section, {})}
+            overrides[name] = parse(text, types[name], f"{name} of {section}")
+        return {**self.sections.get(base, {}), **overrides, **self.sections.get(section, {})}
 
     def arguments(self, section: str) -> dict[str, Any]:
         """Return the arguments of what a section configures."""
@@ -251,9 +251,9 @@ def split_assignment(assignment: str) -> tuple[str, str, str]:
     >>> split_assignment("lr=0.1"), split_assignment("ifca:restarts=5.lr=0.1")
     (('', 'lr', '0.1'), ('ifca:restarts=5', 'lr', '0.1'))
     """
-    found = _OF_VARIANT.fullmatch(assignment)
-    if found is not None:
-        return method_key(found[1].strip()), found[2], found[3].strip()
+    match = _OF_VARIANT.fullmatch(assignment)
+    if match is not None:
+        return method_key(match[1].strip()), match[2], match[3].strip()
     key, equals, value = assignment.partition("=")
     require(bool(equals), f"--set takes key=value, not {assignment!r}")
     section, _, name = key.strip().rpartition(".")

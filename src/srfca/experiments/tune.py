@@ -165,12 +165,12 @@ def _suggest(optuna: ModuleType, previous: Sequence[Any], method: Method) -> Any
         study.add_trials(previous)
         trial = study.ask()
     else:
-        values = {name: _current(method, name) for name in spaces}
-        unchanged = [_unchanged(name, spaces[name], value) for name, value in values.items()]
-        trial = optuna.trial.FixedTrial({k: v for found in unchanged for k, v in found.items()})
+        current = {name: _current(method, name) for name in spaces}
+        unchanged = [_unchanged(name, spaces[name], value) for name, value in current.items()]
+        trial = optuna.trial.FixedTrial({k: v for values in unchanged for k, v in values.items()})
     for name, space in spaces.items():
         match space:
-            case Range(whole=True):
+            case Range(integer=True):
                 trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
             case Range():
                 trial.suggest_float(name, space.low, space.high, log=space.log)

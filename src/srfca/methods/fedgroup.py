@@ -61,7 +61,7 @@ class FedGroup(Method):
     )
     needs_k: ClassVar[bool] = True
     searched: ClassVar[Mapping[str, SearchSpace]] = {
-        "pretrain_steps": Range(5, 200, log=True, whole=True),
+        "pretrain_steps": Range(5, 200, log=True, integer=True),
         "measure": Choices(("edc", "madc")),
     }
 

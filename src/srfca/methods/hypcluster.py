@@ -43,7 +43,7 @@ class HypCluster(Method):
         "Federated Learning. 2020."
     )
     needs_k: ClassVar[bool] = True
-    searched: ClassVar[Mapping[str, SearchSpace]] = {"rounds_between": Range(1, 10, whole=True)}
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"rounds_between": Range(1, 10, integer=True)}
 
     k: int = constrained(2, at_least=1)
     rounds_between: int = constrained(5, at_least=1)

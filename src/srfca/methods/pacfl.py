@@ -50,7 +50,7 @@ class PACFL(Method):
         "Subspaces. AAAI 2023."
     )
     searched: ClassVar[Mapping[str, SearchSpace]] = {
-        "rank": Range(1, 8, whole=True),
+        "rank": Range(1, 8, integer=True),
         "angle": Choices(("sum", "smallest")),
     }
 
@@ -127,7 +127,7 @@ def smallest_vector_angles(vectors: Tensor) -> NDArray[np.float64]:
         vectors: ``[m, f, v]`` of length 1, or 0 if a client lacks them. Signs do not matter.
     """
     vectors = vectors.double()
-    rows = [torch.einsum("fp,nfq->npq", own, vectors).abs().amax((1, 2)) for own in vectors]
+    rows = [torch.einsum("fp,nfq->npq", basis, vectors).abs().amax((1, 2)) for basis in vectors]
     angles = np.rad2deg(torch.stack(rows).clamp(max=1.0).acos().cpu().numpy())
     np.fill_diagonal(angles, 0.0)
     return np.asarray((angles + angles.T) / 2)

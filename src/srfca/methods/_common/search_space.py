@@ -14,13 +14,13 @@ class Range:
         low: The least.
         high: The largest.
         log: Whether factors count, rather than differences.
-        whole: Whether they are whole numbers.
+        integer: Whether they are whole numbers.
     """
 
     low: float
     high: float
     log: bool = False
-    whole: bool = False
+    integer: bool = False
 
 
 @dataclass(frozen=True)
