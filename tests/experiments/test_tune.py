@@ -138,7 +138,7 @@ def test_requirements_of_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("ifca", ("ifca.lr=0.5", "ifca.start=random")),
         ("cfl:paper", ("cfl:paper.lr=0.5", "cfl:paper.eps1=25%", "cfl:paper.eps2=20%")),
-        ("FedSoft", ("fedsoft.lr=0.5", "fedsoft.mu=0.03", "fedsoft.predicts_with=personal")),
+        ("FedSoft", ("fedsoft.lr=0.15", "fedsoft.mu=0.03", "fedsoft.predicts_with=center")),
         ("fedgroup", ("fedgroup.lr=0.5", "fedgroup.pretrain_steps=50", "fedgroup.measure=edc")),
         ("oracle", ("oracle.lr=0.5",)),
     ],

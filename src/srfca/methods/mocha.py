@@ -30,13 +30,13 @@ class MOCHA(Method):
     """Minimize ``sum_t F_t(w_t) + mu/2 tr(W Omega^-1 W^T)`` over W = (w_1 ... w_m) and Omega.
 
     Omega has trace m, so at its start, the identity, every client pays ``mu/2 |w_t|^2``, however
-    many clients there are. If it is ``clustered`` it has trace k instead, and no direction of the
-    clients' models costs less than it would alone: k groups of equal models cost the least.
+    many clients there are. If it is ``clustered``, no eigenvalue is more than m/k, so that k groups
+    of equal models cost the least.
 
     Args:
         mu: lambda in the paper: how strongly the clients' models are coupled.
         relationship: ``learned``: Omega is positive semidefinite, and the best for W;
-            ``clustered``: it is also at most the identity, and of trace k, the convex form of k
+            ``clustered``: it is also at most m/k times the identity, the convex form of k
             clusters; ``mean``: clients are pulled to their mean, ``mu/2 sum_t |w_t - mean|^2``.
         k: The number of clusters, for ``clustered`` alone.
         participation: The fraction of the clients that take part in a round.
@@ -139,15 +139,17 @@ def relationship(rows: Tensor) -> Tensor:
 
 
 def clustered_coupling(rows: Tensor, k: int) -> Tensor:
-    """Return the inverse of the best Omega below the identity, of trace k: ``[m, m]``.
+    """Return the inverse of the Omega of k clusters that is best for the rows: ``[m, m]``.
 
-    Omega has the eigenvectors of the rows' products ``[m, m]``; its eigenvalues are
+    It is the best one below the identity, of trace k, scaled to the trace m. It has the
+    eigenvectors of the rows' products ``[m, m]``; its eigenvalues before scaling are
     ``min(1, s_i / level)`` for the singular values s_i, at the level where they add up to k
-    (``capped_shares``), and at least ``RIDGE``.
+    (``capped_shares``). It is mixed with the identity as in ``relationship``.
     """
     values, vectors = torch.linalg.eigh(rows.double() @ rows.double().T)
-    shares = capped_shares(values.clamp(min=0).sqrt(), min(k, len(rows))).clamp(min=RIDGE)
-    return torch.as_tensor((vectors / shares) @ vectors.T)
+    k = min(k, len(rows))
+    share = len(rows) / k * capped_shares(values.clamp(min=0).sqrt(), k)
+    return torch.as_tensor((vectors / ((1 - RIDGE) * share + RIDGE)) @ vectors.T)
 
 
 def capped_shares(sizes: Tensor, total: float) -> Tensor:
