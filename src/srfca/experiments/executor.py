@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,10 +16,11 @@ from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.answer import analyze_run
-from srfca.experiments.experiment import Experiment, method_class
+from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.locks import locked
 from srfca.methods import Monitor, Monitors
+from srfca.methods.registry import method_name
 from srfca.progress import Callback
 
 
@@ -43,7 +45,7 @@ class RunSpec:
     def __str__(self) -> str:
         k = "" if self.k is None else f" K={self.k}"
         experiment = f"{self.experiment}, " if self.experiment else ""
-        return f"{experiment}{method_class(self.method).name}{k} seed {self.seed}"
+        return f"{experiment}{method_name(self.method)}{k} seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class RunExecutor:
         """Return the folder that a run is saved in, None if runs are not saved."""
         if self.out is None:
             return None
-        method = spec.method.replace(":", ".")  # not allowed in file names everywhere
+        method = re.sub(r"[^\w.=-]", ".", spec.method)  # not allowed in file names everywhere
         k = "" if spec.k is None else f"-k{spec.k}"
         return self.out / f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
 

@@ -341,14 +341,23 @@ class Scores(Request[ClientScores]):
 class Subspaces(Request[Tensor]):
     """Compute the leading left singular vectors of each client's training inputs.
 
-    They are those of the matrix ``[features, samples]``. The reply is ``[c, features, rank]``.
+    They are those of the matrix ``[features, samples]``. The reply is ``[c, features, rank]``; for
+    classes ``[c, features, num_classes * rank]``, class after class, with zeros for what a class of
+    fewer samples lacks.
 
     Args:
         clients: ``[c]``
         rank: How many vectors.
+        num_classes: If not 0, vectors of the inputs of each of this many classes.
     """
 
     rank: int
+    num_classes: int = 0
+
+    @property
+    def num_vectors(self) -> int:
+        """How many vectors a client sends."""
+        return self.rank * max(1, self.num_classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from srfca.methods._common.rounds import (
     resolve_server_lr,
 )
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -68,6 +70,9 @@ class IFCA(Method):
         "NeurIPS 2020."
     )
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "start": Choices(("random", "clients", "distant"))
+    }
 
     k: int = constrained(2, at_least=1)
     exchange: Exchange = "models"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from srfca.aggregation.rules import RobustAggregation, robust_aggregation
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
 from srfca.methods.fedavg import fedavg
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -34,6 +36,7 @@ class RobustFedAvg(Method):
     )
     family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"trim": Range(0.0, 0.4)}
 
     aggregation: RobustAggregation = "trimmed_mean"
     trim: float = constrained(0.1, at_least=0, less_than=0.5)

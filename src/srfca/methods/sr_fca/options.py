@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +21,7 @@ from srfca.federation.requests import Subsample
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import Exchange, num_rounds, resolve_server_lr
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Percentages, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.methods.sr_fca.algorithm import sr_fca
 from srfca.methods.sr_fca.auto import threshold_rule
@@ -110,6 +111,10 @@ class SRFCA(Method):
         "Model-based Clustering. TMLR 2024."
     )
     family: ClassVar[Family] = "SR-FCA"
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "trim": Range(0.0, 0.4),
+        "threshold": Percentages(5, 95, "auto"),
+    }
 
     threshold: float | str = "auto"
     merge_threshold: float | str | None = None
