@@ -40,6 +40,8 @@ class LocalTraining:
             client starts from (FedProx), unless the method sends another one.
         clip: Largest norm of a step's gradient, or None.
         keep_state: Keep each client's optimizer state between the rounds of one training.
+        average_last: The server returns the mean of the models of this fraction of the rounds, the
+            last ones; 0 returns those of the last round. Clients go on from the latest models.
         resample: Train on a bootstrap sample of the client's data, a new one for each training.
 
     Raises:
@@ -61,6 +63,7 @@ class LocalTraining:
     mu: float = constrained(0.0, at_least=0)
     clip: float | None = constrained(None, more_than=0)
     keep_state: bool = False
+    average_last: float = constrained(0.0, at_least=0, at_most=1)
     resample: bool = False
 
     def __post_init__(self) -> None:
