@@ -33,7 +33,7 @@ class TailAverage:
         if not self._active or number < self._first:
             return
         if self._mean is None or self._mean.shape != models.shape:
-            self._mean, self._count = models, 1
+            self._mean, self._count = models.clone(), 1
             return
         self._count += 1
         self._mean = torch.lerp(self._mean, models, 1 / self._count)
@@ -46,7 +46,7 @@ class TailAverage:
         """Return the state for a checkpoint, on the device of the models ``[k, P]``."""
         if not self._active:
             return {}
-        mean = models[:0] if self._mean is None else self._mean
+        mean = models.new_empty(0) if self._mean is None else self._mean
         return {"average": mean, "averaged": torch.tensor(self._count)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
