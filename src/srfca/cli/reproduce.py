@@ -131,13 +131,20 @@ def reproduce(
             show(table.title, style="bold")
             show(tables.summary_table(table))
         if docs is not None:
-            show(f"Tables: {_write_page(docs / 'results.md', records, titles, names or [])}")
+            command = ["srfca reproduce", *(names or [])]
+            command += [] if methods is None else ["--methods", methods]
+            command += ["--seed", str(seed)] if seed else []
+            command += ["--seeds", str(seeds)]
+            command += [part for setting in set_ or [] for part in ("--set", setting)]
+            command += ["--quick"] if quick else []
+            page = _write_page(docs / "results.md", records, titles, " ".join(command))
+            show(f"Tables: {page}")
     if failures:
         raise typer.Exit(2)
 
 
 def _write_page(
-    page: Path, records: Mapping[str, Sequence[Record]], titles: Mapping[str, str], names: list[str]
+    page: Path, records: Mapping[str, Sequence[Record]], titles: Mapping[str, str], command: str
 ) -> Path:
     """Write the tables between the markers of a page."""
     from srfca.experiments.paper.published import published
@@ -146,7 +153,6 @@ def _write_page(
     from srfca.report.reproduction_page import PART, results_markdown
 
     require(page.is_file(), f"--docs: there is no {page}")
-    command = " ".join(["srfca reproduce", *names])
     content = results_markdown(records, titles, published(), command)
     text = replace_generated(page.read_text("utf-8"), PART, content)
     replace_file(page, text.encode())
