@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +25,7 @@ from srfca.errors import require
 if TYPE_CHECKING:
     from srfca.experiments.executor import RunSpec
     from srfca.experiments.experiment import Experiment
+    from srfca.experiments.paper.studies import Records, Study
     from srfca.experiments.recording import RecordingExecutor
     from srfca.experiments.records import Record
     from srfca.report.summary import Table
@@ -76,9 +77,17 @@ def reproduce(
     docs: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Write the tables into results.md of this folder as well."
+            metavar="FOLDER", help="Write the tables into results.md in this folder as well."
         ),
     ] = None,
+    ablations: Annotated[
+        bool,
+        typer.Option(
+            "--ablations",
+            help="Variants of SR-FCA instead, on small versions of two experiments; their page is "
+            "ablations.md.",
+        ),
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Repeatable."),
@@ -94,21 +103,23 @@ def reproduce(
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments.paper import plan
-    from srfca.experiments.paper.published import published
+    from srfca.experiments.paper.studies import AblationStudy, Reproduction
     from srfca.experiments.parallel import default_jobs, uses_gpu
     from srfca.experiments.recording import RecordingExecutor
-    from srfca.report import reproduction
 
     deadline = None if time_limit is None else time.time() + time_limit
     with interruptible():
-        rows = plan.load_rows()
-        selected = plan.select(rows, None if methods is None else split_list(methods, "--methods"))
-        experiments = _with_data(plan.load_experiments(names or [], quick, set_ or []), data_dir)
-        specs = plan.run_specs(experiments.values(), selected, range(seed, seed + seeds))
+        kind = AblationStudy if ablations else Reproduction
+        study: Study = kind.load(names or [], quick, set_ or [])
+        keys = None if methods is None else split_list(methods, "--methods")
+        experiments = _with_data(study.experiments, data_dir)
+        rows = plan.select(study.rows, keys)
+        specs = plan.run_specs(experiments.values(), rows, range(seed, seed + seeds))
         jobs = jobs or default_jobs(device, len(specs))
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=True)
         monitor = progress.stage_bars if jobs == 1 else None
-        executor = RecordingExecutor(experiments, out, device, data_dir, monitor, deadline)
+        folder = out / study.folder
+        executor = RecordingExecutor(experiments, folder, device, data_dir, monitor, deadline)
         if only_list:
             show(tables.summary_table(_listing(executor, specs)))
             return
@@ -122,39 +133,31 @@ def reproduce(
             if postponed := sum(outcome.postponed for outcome in comparison.outcomes):
                 show_error(f"{postponed} runs were not started, for lack of time: run this again")
         records = _records(executor, specs)
-        require(bool(records), f"{out} has no record of these runs")
-        titles = {row.key: row.title for row in rows.values()}
-        for name, of_experiment in records.items():
-            title = f"{name}: {reproduction.provenance(of_experiment)}"
-            figures = {source: published()[source].get(name, {}) for source in published()}
-            table = reproduction.experiment_table(title, of_experiment, titles, figures)
+        require(bool(records), f"{folder} has no record of these runs")
+        for table in study.tables(records):
             show(table.title, style="bold")
             show(tables.summary_table(table))
         if docs is not None:
-            command = ["srfca reproduce", *(names or [])]
+            command = [study.command, *(names or [])]
             command += [] if methods is None else ["--methods", methods]
             command += ["--seed", str(seed)] if seed else []
             command += ["--seeds", str(seeds)]
             command += [part for setting in set_ or [] for part in ("--set", setting)]
             command += ["--quick"] if quick else []
-            page = _write_page(docs / "results.md", records, titles, " ".join(command))
-            show(f"Tables: {page}")
+            show(f"Tables: {_write_page(study, docs, records, ' '.join(command))}")
     if failures:
         raise typer.Exit(2)
 
 
-def _write_page(
-    page: Path, records: Mapping[str, Sequence[Record]], titles: Mapping[str, str], command: str
-) -> Path:
+def _write_page(study: Study, docs: Path, records: Records, command: str) -> Path:
     """Write the tables between the markers of a page."""
-    from srfca.experiments.paper.published import published
     from srfca.files import replace_file
     from srfca.report.markdown import replace_generated
-    from srfca.report.reproduction_page import PART, results_markdown
 
+    page = docs / study.page
     require(page.is_file(), f"--docs: there is no {page}")
-    content = results_markdown(records, titles, published(), command)
-    text = replace_generated(page.read_text("utf-8"), PART, content)
+    content = study.markdown(records, command)
+    text = replace_generated(page.read_text("utf-8"), study.part, content)
     replace_file(page, text.encode())
     return page
 

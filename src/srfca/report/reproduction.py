@@ -109,13 +109,13 @@ def experiment_table(
         cells.append([
             str(len(line.records)),
             _clusters(line),
-            _mean(_metric(line, "misclustering", 100), ".1f"),
-            _mean(values, pattern),
-            _mean(_metric(line, worst, scale), ".1f" if accuracy else ".3g"),
+            mean_text(metric_values(line, "misclustering", 100), ".1f"),
+            mean_text(values, pattern),
+            mean_text(metric_values(line, worst, scale), ".1f" if accuracy else ".3g"),
             "" if difference is None else difference.text("+.2f" if accuracy else "+.2g"),
             *(_figure(published[source], line) for source in sources),
-            _mean(line.values(_local_steps), ",.0f", deviation=False),
-            _mean(_metric(line, "seconds", 1), ",.0f" if accuracy else ",.1f", deviation=False),
+            mean_text(line.values(local_steps), ",.0f", deviation=False),
+            mean_text(metric_values(line, "seconds", 1), ",.1f", deviation=False),
         ])  # fmt: skip
     best = [[False] * len(columns) for _ in shown]
     if (winner := _best(shown, accuracy)) is not None:
@@ -154,10 +154,10 @@ def stages_table(title: str, records: Sequence[Record]) -> Table | None:
         }
         cells.append([
             str(len(stages)),
-            _numbers(found),
-            _numbers([stage["unclustered"] for stage in stages.values()]),
-            _mean(scores["validation"], pattern),
-            _mean(scores["test"], pattern),
+            numbers_text(found),
+            numbers_text([stage["unclustered"] for stage in stages.values()]),
+            mean_text(scores["validation"], pattern),
+            mean_text(scores["test"], pattern),
         ])  # fmt: skip
     columns = [
         "seeds", "clusters", "unclustered", f"validation {metric}{unit}", f"test {metric}{unit}",
@@ -189,7 +189,7 @@ def summary_table(
     for column, (experiment, shown) in enumerate(by_experiment.items()):
         accuracy = has_accuracy(records[experiment])
         for line in shown:
-            text = _mean(line.values(score), ".2f" if accuracy else ".3g")
+            text = mean_text(line.values(score), ".2f" if accuracy else ".3g")
             cells[names.index(line.title)][column] = text
         if (winner := _best(shown, accuracy)) is not None:
             best[names.index(shown[winner].title)][column] = True
@@ -225,16 +225,18 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def _metric(line: Line, name: str, scale: float) -> dict[int, float]:
+def metric_values(line: Line, name: str, scale: float) -> dict[int, float]:
+    """Return a metric of each run that has it, by seed."""
     values = line.values(lambda record: record["metrics"][name])
     return {seed: scale * value for seed, value in values.items()}
 
 
-def _local_steps(record: Record) -> float:
+def local_steps(record: Record) -> float:
+    """Return the local steps of a client on average."""
     return float(record["metrics"]["local_steps"] / record["metrics"]["clients"])
 
 
-def _mean(values: Mapping[int, float], pattern: str, deviation: bool = True) -> str:
+def mean_text(values: Mapping[int, float], pattern: str, deviation: bool = True) -> str:
     """Format the mean and standard deviation over seeds."""
     numbers = list(values.values())
     if not numbers:
@@ -248,10 +250,10 @@ def _mean(values: Mapping[int, float], pattern: str, deviation: bool = True) -> 
 def _clusters(line: Line) -> str:
     """Return the numbers of clusters that were found; empty ones are left out."""
     found = [record["metrics"]["num_clusters"] for record in line.records.values()]
-    return "-" if None in found else _numbers(found)
+    return "-" if None in found else numbers_text(found)
 
 
-def _numbers(numbers: Sequence[int]) -> str:
+def numbers_text(numbers: Sequence[int]) -> str:
     """Return a number if all are the same, else all of them."""
     return ", ".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 

@@ -18,6 +18,8 @@ EXPERIMENTS = (
     "shakespeare",
 )  # fmt: skip
 """The experiments of the paper."""
+_KEYS = ("title", "method", "based_on", "settings", "k", "experiments")
+"""What the section of a row may hold."""
 Numbers = Literal["all", "true"]
 """Which numbers of clusters are tried: all of the experiment's, or the true one."""
 
@@ -67,8 +69,24 @@ def load_rows(name: str = "rows.toml") -> dict[str, Row]:
     >>> load_rows()["ifca-restarts"].settings
     ('restarts=5',)
     """
-    text = (files("srfca.experiments.paper") / name).read_text("utf-8")
-    return {key: _row(key, content) for key, content in tomllib.loads(text).items()}
+    return make_rows(read(name))
+
+
+def read(name: str) -> dict[str, Any]:
+    """Read a file of this package."""
+    return tomllib.loads((files("srfca.experiments.paper") / name).read_text("utf-8"))
+
+
+def make_rows(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Row]:
+    """Make rows from the sections of a file. A row may be based on one before it.
+
+    Raises:
+        InputError: If a section has an unknown key, or is based on no row before it.
+    """
+    rows: dict[str, Row] = {}
+    for key, content in sections.items():
+        rows[key] = _row(key, content, rows)
+    return rows
 
 
 def select(rows: Mapping[str, Row], keys: Iterable[str] | None) -> list[Row]:
@@ -86,7 +104,10 @@ def select(rows: Mapping[str, Row], keys: Iterable[str] | None) -> list[Row]:
 
 
 def load_experiments(
-    names: Sequence[str], quick: bool, settings: Sequence[str]
+    names: Sequence[str],
+    quick: bool,
+    settings: Sequence[str],
+    choices: Sequence[str] = EXPERIMENTS,
 ) -> list[Experiment]:
     """Load experiments of the paper; no names are all of them.
 
@@ -94,14 +115,15 @@ def load_experiments(
         names: Their names.
         quick: Make them small, for runs of a few seconds.
         settings: Changes, as ``--set`` takes them.
+        choices: Names that are allowed.
 
     Raises:
         InputError: If there is no such experiment, or a setting is wrong.
     """
     for name in names:
-        if name not in EXPERIMENTS:
-            raise unknown("experiment of the paper", name, EXPERIMENTS)
-    experiments = [config.load(name) for name in dict.fromkeys(names or EXPERIMENTS)]
+        if name not in choices:
+            raise unknown("experiment of the paper", name, choices)
+    experiments = [config.load(name) for name in dict.fromkeys(names or choices)]
     return [e.set([*(e.quick if quick else ()), *settings]) for e in experiments]
 
 
@@ -137,20 +159,26 @@ def _specs(experiment: Experiment, row: Row, seed: int) -> list[RunSpec]:
     return specs
 
 
-def _row(key: str, content: Mapping[str, Any]) -> Row:
+def _row(key: str, content: Mapping[str, Any], before: Mapping[str, Row]) -> Row:
     """Return the row that a section describes."""
-    known = ("title", "method", "settings", "k", "experiments")
     for name in content:
-        if name not in known:
-            raise unknown(f"key of row {key}", name, known)
-    k = content.get("k", "all")
+        if name not in _KEYS:
+            raise unknown(f"key of row {key}", name, _KEYS)
+    base = Row(key, key, key)
+    if "based_on" in content:
+        if content["based_on"] not in before:
+            raise unknown(f"based_on of row {key}", content["based_on"], before)
+        base = before[content["based_on"]]
+    k = content.get("k", base.k)
     require(k in get_args(Numbers), f"k of row {key} must be 'all' or 'true', not {k!r}")
-    experiments = content.get("experiments", {})
+    experiments = dict(base.experiments)
+    for name, settings in content.get("experiments", {}).items():
+        experiments[name] = (*experiments.get(name, ()), *settings)
     return Row(
         key=key,
         title=content.get("title", key),
-        method=content.get("method", key),
-        settings=tuple(content.get("settings", ())),
+        method=content.get("method", base.method),
+        settings=(*base.settings, *content.get("settings", ())),
         k=k,
-        experiments={name: tuple(settings) for name, settings in experiments.items()},
+        experiments=experiments,
     )
