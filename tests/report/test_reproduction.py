@@ -49,6 +49,18 @@ def test_a_line_for_each_method_beside_published_figures() -> None:
     assert [line[place] for line in table.best] == [True, False, False]  # Oracle knows the truth
 
 
+def test_published_figures_stand_beside_means_over_k() -> None:
+    more = [record("ifca", seed, 0.5, 4) for seed in (0, 1)]
+    table = experiment_table("Title", [*RECORDS, *more], TITLES, {"v1": {"ifca": 50.0}})
+    cells = {
+        name: dict(zip(table.columns, line, strict=True))
+        for name, line in zip(table.names, table.cells, strict=True)
+    }
+    assert cells["IFCA, K=4"]["v1"] == ""
+    mean = cells["IFCA, mean over K"]
+    assert (mean["v1"], mean["test accuracy %"]) == ("50", "57.50 ± 3.54")
+
+
 def test_differences_are_over_common_seeds() -> None:
     values, reference = {0: 1.0, 1: 2.5, 2: 3.0, 4: 9.0}, {0: 0.5, 1: 1.0, 2: 2.0}
     difference = paired_difference(values, reference)

@@ -17,6 +17,7 @@ from srfca.cli.options import (
     Quick,
     Seed,
     interruptible,
+    needs_extra,
     split_list,
     whole_number,
 )
@@ -158,6 +159,8 @@ def _write_page(study: Study, docs: Path, records: Records, command: str) -> Pat
     require(page.is_file(), f"--docs: there is no {page}")
     content = study.markdown(records, command)
     text = replace_generated(page.read_text("utf-8"), study.part, content)
+    with needs_extra("report"):
+        study.write_figures(records, docs / "figures")
     replace_file(page, text.encode())
     return page
 

@@ -22,13 +22,12 @@ from srfca.report.tables import markdown_tables
 
 PART = "ablations"
 """Name of the generated part of the page."""
-_NOTES = (
-    "Each table changes one thing. Figures are means and standard deviations over seeds: clients "
-    "in wrong clusters in %, then test accuracy in % or test loss, averaged over clients. The column "
-    "after it is the mean difference to the first line of the table, seed by seed, with half the "
-    "width of its 95 % confidence interval (Student's t): a difference counts if it is larger than "
-    "that. Local steps are per client."
-)
+_NOTES = """\
+Each table changes one thing. Figures are means and standard deviations over seeds: clients in wrong
+clusters in %, then test accuracy in % or test loss, averaged over clients. The column after it is
+the mean difference to the first line of the table, seed by seed, with half the width of its 95 %
+confidence interval (Student's t): a difference counts if it is larger than that. Local steps are
+per client."""
 
 
 def group_table(

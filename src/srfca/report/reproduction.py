@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from srfca.report.paired import paired_difference
-from srfca.report.summary import Table, needs_truth
+from srfca.report.summary import Table, means_of_metrics, needs_truth
 
 Record = Mapping[str, Any]
 """The record of a run (``srfca.experiments.records``)."""
@@ -25,13 +25,13 @@ class Line:
     Args:
         row: Key of the row.
         title: Of the row, with K.
-        k: The number of clusters that the method was given.
+        k: The number of clusters that the method was given, "mean" for the means over K.
         records: By seed.
     """
 
     row: str
     title: str
-    k: int | None
+    k: int | str | None
     records: Mapping[int, Record]
 
     @property
@@ -60,10 +60,27 @@ def lines(records: Sequence[Record], titles: Mapping[str, str]) -> list[Line]:
     keys = sorted(
         (key for key in grouped if key[0] in order), key=lambda k: (order[k[0]], k[1] or 0)
     )
-    return [
+    made = [
         Line(row, titles[row] + ("" if k is None else f", K={k}"), k, grouped[row, k])
         for row, k in keys
     ]
+    for row in titles:
+        of_row = [line for line in made if line.row == row]
+        if len(of_row) > 1 and (means := _means_over_k(of_row)):
+            mean = Line(row, f"{titles[row]}, mean over K", "mean", means)
+            made.insert(made.index(of_row[-1]) + 1, mean)
+    return made
+
+
+def _means_over_k(of_row: Sequence[Line]) -> dict[int, Record]:
+    """Return the means of the metrics over K, for each seed that has a run for every K."""
+    seeds = set.intersection(*(set(line.records) for line in of_row))
+    means: dict[int, Record] = {}
+    for seed in sorted(seeds):
+        records = [line.records[seed] for line in of_row]
+        metrics = means_of_metrics([record["metrics"] for record in records])
+        means[seed] = {**records[0], "metrics": metrics | {"num_clusters": None}}
+    return means
 
 
 def score(record: Record) -> float:
@@ -113,7 +130,7 @@ def experiment_table(
             mean_text(values, pattern),
             mean_text(metric_values(line, worst, scale), ".1f" if accuracy else ".3g"),
             "" if difference is None else difference.text("+.2f" if accuracy else "+.2g"),
-            *(_figure(published[source], line) for source in sources),
+            *(_figure(published[source], line, shown) for source in sources),
             mean_text(line.values(local_steps), ",.0f", deviation=False),
             mean_text(metric_values(line, "seconds", 1), ",.1f", deviation=False),
         ])  # fmt: skip
@@ -258,8 +275,10 @@ def numbers_text(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 
 
-def _figure(figures: Mapping[str, float], line: Line) -> str:
-    figure = figures.get(line.row)
+def _figure(figures: Mapping[str, float], line: Line, shown: Sequence[Line]) -> str:
+    """Return the published figure of a line; the paper has means over K."""
+    averaged = any((other.row, other.k) == (line.row, "mean") for other in shown)
+    figure = figures.get(line.row) if not averaged or line.k == "mean" else None
     return "" if figure is None else f"{figure:g}"
 
 
@@ -269,7 +288,7 @@ def _best(shown: Sequence[Line], accuracy: bool) -> int | None:
     means = {
         number: fmean(line.values(score).values())
         for number, line in enumerate(shown)
-        if line.ranked and len(line.records) == complete
+        if line.ranked and line.k != "mean" and len(line.records) == complete
     }
     if len(means) < 2:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.paper import plan
@@ -50,6 +51,10 @@ class Study(ABC):
         """Make tables for the terminal."""
 
     @abstractmethod
+    def write_figures(self, records: Records, folder: Path) -> None:
+        """Draw the figures of the page."""
+
+    @abstractmethod
     def markdown(self, records: Records, command: str) -> str:
         """Make the generated part of the page."""
 
@@ -73,6 +78,16 @@ class Reproduction(Study):
             )
             for name, runs in records.items()
         ]
+
+    def write_figures(self, records: Records, folder: Path) -> None:
+        """Draw the distances of each experiment."""
+        from srfca.report.charts.export import write_figure
+        from srfca.report.charts.histogram import recorded_histogram
+
+        for name, runs in records.items():
+            if (record := reproduction_page.histogram_record(runs)) is not None:
+                figure = recorded_histogram(name, record["distances"])
+                write_figure(figure, folder / reproduction_page.figure_file(name))
 
     def markdown(self, records: Records, command: str) -> str:
         """Make the generated part of the page of results."""
@@ -105,6 +120,9 @@ class AblationStudy(Study):
             ablation_tables.group_table(title, records, rows, self.titles) for title, rows in groups
         ]
         return [table for table in made if table is not None]
+
+    def write_figures(self, records: Records, folder: Path) -> None:
+        """Draw nothing: the page has tables alone."""
 
     def markdown(self, records: Records, command: str) -> str:
         """Make the generated part of the page of ablations."""
