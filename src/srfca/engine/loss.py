@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
-from srfca.errors import InputError, unknown
+from srfca.errors import InputError, require, unknown
 from srfca.models.signature import LossKind, predicted_classes
 
 LossName = Literal["auto", "cross_entropy", "squared_error"]
@@ -22,6 +22,32 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the cross entropy ``[n]`` of logits ``[n, classes, ...]`` and classes ``[n, ...]``."""
     losses = functional.cross_entropy(outputs, targets, reduction="none")
     return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+
+
+def smoothed(loss: Loss, smoothing: float) -> Loss:
+    """Return the cross entropy with smoothed labels: this share of each is spread over all classes.
+
+    Args:
+        loss: The loss.
+        smoothing: The share; 0 returns the loss itself.
+
+    Raises:
+        InputError: If the loss is not cross entropy.
+    """
+    if smoothing == 0:
+        return loss
+    require(
+        loss is cross_entropy,
+        f"label_smoothing={smoothing} needs the loss cross_entropy, with classes as targets",
+    )
+
+    def smoothed_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = functional.cross_entropy(
+            outputs, targets, reduction="none", label_smoothing=smoothing
+        )
+        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+
+    return smoothed_cross_entropy
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
