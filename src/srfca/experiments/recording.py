@@ -104,7 +104,7 @@ class RecordingExecutor:
         return self._federations[key]
 
     def _can_finish(self, spec: RunSpec) -> bool:
-        """Tell whether a run will have ended by the deadline, as far as can be known."""
+        """Tell whether a run will have ended by the deadline, by what earlier runs took."""
         if self.deadline is None:
             return True
         remaining = self.deadline - time.time()
@@ -129,7 +129,7 @@ def expected_seconds(
     """Return how long a run will take, by records of the same experiment on the same machine.
 
     Those of the same row and K count if there are any, else the rate of local steps of the others.
-    It is 0 if nothing is known.
+    It is 0 if there are none.
 
     Args:
         records: Of the experiment.
@@ -137,17 +137,17 @@ def expected_seconds(
         planned_steps: Its local steps of a client.
         where: The machine.
     """
-    known = [record for record in records if record["run"]["machine"] == where]
-    if not known:
+    comparable = [record for record in records if record["run"]["machine"] == where]
+    if not comparable:
         return 0.0
-    setup = max(record["run"]["seconds"]["setup"] for record in known)
+    setup = max(record["run"]["seconds"]["setup"] for record in comparable)
     row = spec.row or spec.method
-    alike = [r for r in known if (r["run"]["row"], r["run"]["k"]) == (row, spec.k)]
+    alike = [r for r in comparable if (r["run"]["row"], r["run"]["k"]) == (row, spec.k)]
     if alike:
         return float(setup + _MARGIN * max(record["run"]["seconds"]["run"] for record in alike))
     rates = [
         record["run"]["seconds"]["run"] * record["metrics"]["clients"] / steps
-        for record in known
+        for record in comparable
         if (steps := record["metrics"]["local_steps"])
     ]
     return float(setup + _MARGIN * max(rates, default=0.0) * planned_steps)

@@ -48,20 +48,20 @@ def group_table(
     by_experiment = {
         name: {line.row: line for line in lines(runs, chosen)} for name, runs in records.items()
     }
-    present = [row for row in rows if any(row in found for found in by_experiment.values())]
+    present = [row for row in rows if any(row in by_row for by_row in by_experiment.values())]
     if not present:
         return None
     columns: list[str] = []
     cells: list[list[str]] = [[] for _ in present]
-    for name, found in by_experiment.items():
+    for name, by_row in by_experiment.items():
         accuracy = has_accuracy(records[name])
         columns += [
             f"{name}: clusters", "wrong %", "accuracy %" if accuracy else "loss", "minus first",
             "local steps",
         ]  # fmt: skip
         for row, line_cells in zip(present, cells, strict=True):
-            first = found.get(rows[0])
-            line_cells += _cells(found.get(row), first if row != rows[0] else None, accuracy)
+            first = by_row.get(rows[0])
+            line_cells += _cells(by_row.get(row), first if row != rows[0] else None, accuracy)
     names = [titles[row] for row in present]
     return Table(title, columns, names, cells, [[False] * len(columns) for _ in names], head="")
 

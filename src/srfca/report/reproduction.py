@@ -160,7 +160,7 @@ def stages_table(title: str, records: Sequence[Record]) -> Table | None:
             for stage in record["stages"]
             if stage["name"] == name
         }
-        found = [stage["clusters"] for stage in stages.values()]
+        numbers = [stage["clusters"] for stage in stages.values()]
         scores = {
             split: {
                 seed: scale * stage[f"{split}_{metric}"]
@@ -171,7 +171,7 @@ def stages_table(title: str, records: Sequence[Record]) -> Table | None:
         }
         cells.append([
             str(len(stages)),
-            numbers_text(found),
+            numbers_text(numbers),
             numbers_text([stage["unclustered"] for stage in stages.values()]),
             mean_text(scores["validation"], pattern),
             mean_text(scores["test"], pattern),
@@ -266,8 +266,8 @@ def mean_text(values: Mapping[int, float], pattern: str, deviation: bool = True)
 
 def _clusters(line: Line) -> str:
     """Return the numbers of clusters that were found; empty ones are left out."""
-    found = [record["metrics"]["num_clusters"] for record in line.records.values()]
-    return "-" if None in found else numbers_text(found)
+    numbers = [record["metrics"]["num_clusters"] for record in line.records.values()]
+    return "-" if None in numbers else numbers_text(numbers)
 
 
 def numbers_text(numbers: Sequence[int]) -> str:
