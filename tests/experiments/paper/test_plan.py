@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from srfca.errors import InputError
@@ -36,7 +38,7 @@ def test_rows_have_settings_of_their_own() -> None:
 
 
 def test_a_row_may_be_based_on_another() -> None:
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "a": {"method": "ifca", "settings": ["restarts=2"], "experiments": {"synthetic": ["k=3"]}},
         "b": {"based_on": "a", "settings": ["start=distant"]},
     }
