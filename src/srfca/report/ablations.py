@@ -87,7 +87,7 @@ def ablations_markdown(
     made = [group_table(title, records, rows, titles) for title, rows in groups.items()]
     tables = [table for table in made if table is not None]
     text = f"`{command}`: {provenance(everything)} Experiments are small: {small}.\n\n{_NOTES}\n\n"
-    return text + markdown_tables(tables, [])
+    return text + markdown_tables(tables, []).rstrip("\n") + "\n"
 
 
 def _cells(line: Line | None, first: Line | None, accuracy: bool) -> list[str]:
