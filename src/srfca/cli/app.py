@@ -18,6 +18,7 @@ from srfca.cli import (
     flower,
     predict,
     report,
+    reproduce,
     run,
     theory,
     tune,
@@ -44,6 +45,7 @@ app.command("list")(catalog.list_all)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
 app.command("predict")(predict.predict)
 app.command("assign")(predict.assign)

@@ -162,7 +162,7 @@ def execute(
                 finish(executor.execute(spec))
     ordered = [outcomes[spec] for spec in specs]
     metrics = [outcome.metrics for outcome in ordered if outcome.metrics is not None]
-    failures = [run for run in ordered if run.metrics is None]
+    failures = [run for run in ordered if run.metrics is None and not run.postponed]
     return Comparison(metrics, failures, reused, ordered)
 
 

@@ -23,6 +23,7 @@ from srfca.methods._common.result import models_of_clients
 from srfca.methods._common.rounds import one_cluster, trained_part
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Percentages, SearchSpace
+from srfca.methods._common.tail_average import TailAverage
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -115,6 +116,7 @@ class CFL(Method):
         local, aggregation = self.local, Mean(self.weighted)
         partition, models = one_cluster(run), run.initial_model().unsqueeze(0)
         first_norm, groups_before = 0.0, dict[bytes, Partition | None]()
+        average = TailAverage(local, local.rounds)
         with run.stage("CFL", run.num_clients * local.steps):
             for number in range(local.rounds):
                 clients = np.flatnonzero(partition.labels >= 0)
@@ -145,11 +147,13 @@ class CFL(Method):
                     aggregation,
                 )  # fmt: skip
                 answer = Answer(partition.labels, models)
+                average.add(number, models)
                 run.end_round("CFL", number, local.rounds, models, partition.labels)
                 splits = [check.notes() for check in checks if check.parts is not None]
                 if splits:
                     notes = {"round": number, "splits": splits}
                     run.record(f"SPLIT {number}", partition, answer.client_models, notes=notes)
+        answer = Answer(partition.labels, average.result(local.rounds - 1, models))
         run.record("CFL", partition, answer.client_models)
         return answer
 

@@ -91,9 +91,19 @@ def _means_over_k(runs: Sequence[Metrics]) -> list[Metrics]:
         of_seed = [run for run in runs if run["seed"] == seed]
         if {run["k"] for run in of_seed} != numbers:
             continue
-        values = {name: [run.get(name) for run in of_seed] for name in metric_names(runs)}
-        means.append(dict(of_seed[0]) | {name: _mean(numbers) for name, numbers in values.items()})
+        means.append(means_of_metrics(of_seed, metric_names(runs)))
     return means
+
+
+def means_of_metrics(runs: Sequence[Metrics], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the metrics of the first run with the means of all numbers over the runs.
+
+    Args:
+        runs: Metrics of several runs.
+        names: Of the numbers; None is all that can be averaged.
+    """
+    values = {name: [run.get(name) for run in runs] for name in names or metric_names(runs)}
+    return dict(runs[0]) | {name: _mean(numbers) for name, numbers in values.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

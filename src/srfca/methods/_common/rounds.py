@@ -21,6 +21,7 @@ from srfca.federation.replies import Clients
 from srfca.federation.requests import Losses, Round, Train
 from srfca.methods._common import row_store
 from srfca.methods._common.run import Run
+from srfca.methods._common.tail_average import TailAverage
 from srfca.random import Key, client_words, streams
 
 Exchange = Literal["models", "gradients"]
@@ -129,10 +130,12 @@ def federated_training(
     steps = local.steps * len(rounds) // count
     with run.stage(stage, sum(num_participants(partition, participation)) * steps):
         training = f"{stage}, {purpose}, {rounds}"
-        state = {"models": models, "done": torch.tensor(0)}
+        average = TailAverage(local, count)
+        state = {"models": models, "done": torch.tensor(0), **average.state(models)}
         if not local.keep_state:
             state = run.latest(training, **state)
         models = state["models"]
+        average.restore(state)
         for number in rounds[int(state["done"]) :]:
             key = run.key(purpose, number)
             clients = participants(run.federation, partition, participation, key)
@@ -141,11 +144,12 @@ def federated_training(
                 clients, models, labels, local, key, aggregation, server_lr, max_change=max_change
             )
             models = project(run.round(request))
+            average.add(number, models)
             run.end_round(stage, number, count, models, partition.labels)
             if not local.keep_state:
                 done = torch.tensor(number - rounds.start + 1)
-                run.checkpoint(training, models=models, done=done)
-    return models
+                run.checkpoint(training, models=models, done=done, **average.state(models))
+    return average.result(rounds.stop - 1, models)
 
 
 def participants(

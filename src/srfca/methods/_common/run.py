@@ -253,7 +253,7 @@ class Run:
             chosen = _clients_of(partition, len(predictors)) if clients is None else clients
             scores = predictors
             if not isinstance(scores, ClientScores):
-                scores, chosen = self._score(scores, chosen, personal)
+                scores, chosen = self._score(name, scores, chosen, personal)
             loss = float(scores.loss.nanmean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
             every_score = scores.spread(chosen, len(partition))
@@ -292,10 +292,11 @@ class Run:
         return notes
 
     def _score(
-        self, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
+        self, stage: str, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
     ) -> tuple[ClientScores, Clients]:
         """Return scores on held-out data, and the clients that replied."""
         request = Scores(clients, predictors, "validation", personal)
+        self.monitor.stage_predictors(stage, request)
         replies = self.uncounted.ask(request)
         self.federation.note_missing(request, replies)
         return replies.values, replies.clients
