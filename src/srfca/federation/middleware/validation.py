@@ -29,7 +29,7 @@ from srfca.federation.requests import (
     Train,
 )
 
-MAX_SIZE = 10
+MAX_SIZE = 4
 """A client's number of samples counts as at most this many times the median."""
 _ROUNDING = 1e-6
 """Fractions may exceed 1 by this much."""
@@ -64,7 +64,7 @@ class Validating(Middleware):
 
     @property
     def sizes(self) -> Tensor:
-        """``[m]`` number of training samples of each client, at most ten times the median.
+        """``[m]`` number of training samples of each client, at most four times the median.
 
         A client says itself how many samples it has, and weighs in means by what it says.
         """
@@ -139,10 +139,10 @@ _NO_FRACTION = "a fraction that is not between 0 and 1"
 
 
 def capped_sizes(sizes: Tensor) -> Tensor:
-    """Return numbers of samples ``[m]``, at most ten times the median, and at least 0.
+    """Return numbers of samples ``[m]``, at most four times the median, and at least 0.
 
     >>> capped_sizes(torch.tensor([5, 6, 7, 2**62])).tolist()
-    [5, 6, 7, 60]
+    [5, 6, 7, 24]
     """
     if not len(sizes):
         return sizes
