@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from srfca._version import __version__
-from srfca.cli import bench, catalog, compare, data, export, flower, predict, report, run, tune
+from srfca.cli import (
+    bench,
+    catalog,
+    compare,
+    data,
+    export,
+    flower,
+    predict,
+    report,
+    run,
+    stress,
+    tune,
+)
 from srfca.cli.console import show_error
 from srfca.errors import InputError
 from srfca.threads import limit_spinning
@@ -31,6 +43,7 @@ app.command("list")(catalog.list_all)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("stress")(stress.stress)
 app.command("tune")(tune.tune)
 app.command("predict")(predict.predict)
 app.command("assign")(predict.assign)

@@ -116,7 +116,8 @@ def recluster(
     On a tie it is the lowest c. Held-out data may keep a client where it is (``rule``).
     """
     distances = distances_to_clusters(run, options, clusters, local_models, grouping)
-    return clusters.relabel(options.rule.allow_moves(run, clusters, local_models, distances))
+    labels = options.rule.allow_moves(run, clusters, local_models, distances, grouping)
+    return clusters.relabel(labels)
 
 
 def merge(

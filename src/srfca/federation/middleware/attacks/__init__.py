@@ -5,7 +5,7 @@ has the attacks by name, as ``srfca stress`` takes them.
 """
 
 from srfca.federation.middleware.attacks.attacked import Attacked
-from srfca.federation.middleware.attacks.attackers import Placement, draw_attackers
+from srfca.federation.middleware.attacks.attackers import PLACEMENTS, Placement, draw_attackers
 from srfca.federation.middleware.attacks.base import Attack, Updates
 from srfca.federation.middleware.attacks.collusion import (
     InnerProduct,
@@ -37,6 +37,7 @@ __all__ = [
     "Mimic",
     "ModelReplacement",
     "NotFinite",
+    "PLACEMENTS",
     "Placement",
     "Scaling",
     "SignFlip",

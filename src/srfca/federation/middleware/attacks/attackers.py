@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from srfca.errors import require, unknown
 from srfca.federation.replies import Clients
-from srfca.parameters import choices
 from srfca.random import Key, client_words, streams, uniform
 
 Placement = Literal["spread", "cluster", "random"]
 """Attackers are spread over all groups alike, in one group alone, or anywhere."""
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 MAX_FRACTION = 0.4
 
 
@@ -53,8 +53,8 @@ def draw_attackers(
         f"the fraction of attackers must be in [0, {MAX_FRACTION}], not {fraction}: "
         "with more, no method can tell who is honest",
     )
-    if placement not in choices(Placement):
-        raise unknown("placement", placement, choices(Placement))
+    if placement not in PLACEMENTS:
+        raise unknown("placement", placement, PLACEMENTS)
     count = len(client_ids)
     draws = uniform(streams(Key(seed, "attackers"), client_words(client_ids))).numpy()
     groups = np.zeros(count, dtype=np.int64) if groups is None else groups

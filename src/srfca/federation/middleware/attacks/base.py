@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from srfca.federation.replies import ClientScores
@@ -72,5 +71,5 @@ class Attack:
 
 def lengths(rows: Tensor) -> Tensor:
     """Return the root mean square of each row ``[n, P]``: ``[n, 1]``."""
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return norms / max(1, rows.shape[1]) ** 0.5
+    mean_squares: Tensor = rows.square().mean(1, keepdim=True)
+    return mean_squares.sqrt()
