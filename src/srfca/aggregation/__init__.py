@@ -1,7 +1,7 @@
 """Aggregation: from rows ``[J, P]`` to one row ``[P]``.
 
-The functions are plain; the rules (``Mean``, ``TrimmedMean``, ``Median``, ...) are the same
-functions with a name and parameters, so that a request can carry them.
+The functions are plain; the rules (``Mean``, ``TrimmedMean``, ...) are the same functions with a
+name and parameters, so that a request can carry them.
 """
 
 from srfca.aggregation.byzantine import bulyan, centered_clipping

@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 LIMIT = 5.0
 """Values further than this from the median are outliers, in typical deviations from it."""
 NORM_LIMIT = 10.0
-"""Rows whose change is longer than this are outliers, in median lengths. Clients of one cluster have
-been seen to differ by a factor of 6."""
+"""Rows whose change is longer than this are outliers, in median lengths. Clients of one cluster
+have been seen to differ by a factor of 6."""
 _TAIL = 20
 """One in this many values, and at least one, does not count in the typical deviation."""
 _BLOCK = 2**22

@@ -259,7 +259,16 @@ class Simulation:
         return self._layout.row(make_module(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
-        """Return a row ``[P]`` as a module, with the frozen part of the model."""
+        """Return a row ``[P]`` as a module, with the frozen part of the model.
+
+        Raises:
+            InputError: If the row does not have P coordinates.
+        """
+        length = self._layout.length
+        require(
+            tuple(row.shape) == (length,),
+            f"a row of this model has the shape ({length},), not {tuple(row.shape)}",
+        )
         return self._layout.load(row, make_module(self._model, seed=0).to(self.device)).eval()
 
     def ask(self, request: Request[Value]) -> Replies[Value]:

@@ -34,7 +34,7 @@ MAX_SIZE = 4
 _ROUNDING = 1e-6
 """Fractions may exceed 1 by this much."""
 _FEW = 3
-"""From this many replies on, what most of them do is not the fault of single clients."""
+"""From this many replies on, what most of them tell is not the fault of single clients."""
 
 
 class Validating(Middleware):
@@ -112,7 +112,9 @@ class Validating(Middleware):
             return replies
         clients = replies.clients[: len(bad)][bad.cpu().numpy()]
         refused, replied = dict.fromkeys(clients.tolist()), len(set(replies.clients.tolist()))
-        if 2 * len(refused) > replied and (replied >= _FEW or reason == _NOT_FINITE):
+        if reason == _NOT_FINITE and 2 * len(refused) >= replied:
+            return replies
+        if 2 * len(refused) > replied >= _FEW:
             if reason == _NEGATIVE:
                 raise InputError(
                     f"losses must not be negative, but those of {len(refused)} of {replied} "
@@ -176,7 +178,8 @@ def _largest(rows: Tensor) -> Tensor:
     """Return the largest absolute value of each row ``[c, P]``, NaN if there is one: ``[c]``."""
     if not rows.shape[1]:
         return rows.new_zeros(len(rows))
-    return torch.linalg.vector_norm(rows, ord=torch.inf, dim=1)
+    largest: Tensor = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1)
+    return largest
 
 
 def _no_fraction(values: Tensor) -> Tensor:

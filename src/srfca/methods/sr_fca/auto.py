@@ -347,7 +347,8 @@ def own_gain(alone_scores: ClientScores, scores: ClientScores) -> NDArray[np.flo
     gain, and infinite if accuracy is clearly higher.
     """
     losses = np.stack([scores.loss.double().numpy(), alone_scores.loss.double().numpy()])
-    gain = np.subtract(*log_losses(losses))
+    with np.errstate(invalid="ignore"):  # infinite with both: no gain
+        gain = np.subtract(*log_losses(losses))
     if alone_scores.accuracy is not None and scores.accuracy is not None:
         difference = (alone_scores.accuracy - scores.accuracy).double().numpy()
         error = np.sqrt(0.5 / np.maximum(alone_scores.num_samples.double().numpy(), 1))

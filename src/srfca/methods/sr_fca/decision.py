@@ -93,7 +93,8 @@ def compare(first: ClientScores, second: ClientScores) -> Comparison:
 def compare_losses(first: ClientScores, second: ClientScores) -> Comparison:
     """Return what the first answer gains over the second by losses, paired by clients."""
     losses = np.stack([first.loss.double().numpy(), second.loss.double().numpy()])
-    return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
+    with np.errstate(invalid="ignore"):  # infinite with both: unknown
+        return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
 
 
 def helps(tuned: ClientScores, before: ClientScores) -> bool:
