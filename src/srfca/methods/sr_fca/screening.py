@@ -61,7 +61,7 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
     if liars.any():
         run.distrust(clients[liars])
         local_models.forget(clients[liars])
-    return useless(losses) & ~liars
+    return useless(losses)
 
 
 def contradicting(losses: Matrix) -> Mask:

@@ -114,7 +114,7 @@ def test_colluding_attackers_look_at_honest_clients_of_their_group() -> None:
 
 def test_attackers_without_honest_clients_send_what_they_have() -> None:
     federation = clients()
-    attacked = Attacked(federation, InnerProduct(), range(8))
+    attacked = Attacked(federation, InnerProduct(), list(range(8)))
     torch.testing.assert_close(train(attacked), train(federation), rtol=1e-3, atol=1e-5)
 
 
