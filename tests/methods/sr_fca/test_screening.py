@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from srfca import SRFCA, LocalTraining, Simulation, data
 from srfca.experiments.stress import num_misplaced
 from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
-from srfca.methods.sr_fca.screening import contradicting, useless
+from srfca.methods.sr_fca.screening import contradicting, fits_nobody, useless
 from srfca.models import mlp
 
 LOCAL = LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.5)
@@ -46,6 +46,16 @@ def test_a_model_that_does_not_fit_its_own_client_is_useless() -> None:
     assert np.flatnonzero(useless(losses)).tolist() == [3]
     losses[:, 7] = np.nan
     assert np.flatnonzero(useless(losses)).tolist() == [3], "unknown losses decide nothing"
+
+
+def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
+    losses = two_groups(0)
+    losses[3, :] *= 100.0  # others say so; the client's own loss is fine
+    losses[3, 3] = 0.0
+    losses[:, 6] = 0.0
+    distrusted = contradicting(losses)
+    assert np.flatnonzero(distrusted).tolist() == [3, 6]
+    assert np.flatnonzero(fits_nobody(losses, distrusted)).tolist() == [3]
 
 
 def test_most_clients_are_never_screened_out() -> None:

@@ -28,8 +28,10 @@ DEVIATIONS = 6.0
 MISFIT = 2.0
 """Factor by which models of others fit a client better than its own, from which on that is useless.
 """
+BAD_FIT = 4.0
+"""Factor by which a distrusted client's model fits others worse than usual if it is useless."""
 _BETTER = 3
-"""Models of others that must do so."""
+"""Models, or clients, of others that must show it."""
 _MOST = 0.4
 """Largest fraction of the clients that is screened out; more are no bad clients."""
 _FEW = 5
@@ -61,7 +63,7 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
     if liars.any():
         run.distrust(clients[liars])
         local_models.forget(clients[liars])
-    return useless(losses)
+    return useless(losses) | fits_nobody(losses, liars)
 
 
 def contradicting(losses: Matrix) -> Mask:
@@ -119,6 +121,31 @@ def useless(losses: Matrix) -> Mask:
     better = np.sort(others, axis=0)[min(_BETTER, len(losses) - 1) - 1]
     found: Mask = (own > MISFIT * better) & np.isfinite(better)
     return _unless_many(found)
+
+
+def fits_nobody(losses: Matrix, distrusted: Mask) -> Mask:
+    """Return whose local model does badly on everyone's data, among distrusted clients.
+
+    Such a client may not lie: its losses contradict those of the others because its model is bad.
+
+    Args:
+        losses: ``[c, c]`` of each local model on each client's training data, NaN if unknown.
+        distrusted: ``[c]``; what these clients report does not count.
+
+    Returns:
+        ``[c]``
+
+    Examples:
+        >>> losses = np.full((6, 6), 1.0)
+        >>> losses[5] = 50.0
+        >>> fits_nobody(losses, np.arange(6) > 3).tolist()
+        [False, False, False, False, False, True]
+    """
+    trusted = np.where(np.isnan(losses) | distrusted, np.inf, losses)
+    np.fill_diagonal(trusted, np.inf)
+    fit = np.sort(trusted, axis=1)[:, min(_BETTER, len(losses) - 1) - 1]
+    found: Mask = distrusted & (fit > BAD_FIT * np.median(fit))
+    return found
 
 
 def _unless_many(found: Mask) -> Mask:
