@@ -95,8 +95,8 @@ def num_misplaced(partition: Partition, truth: Partition, honest: Clients) -> in
     >>> num_misplaced(Partition([0, 0, 1, 1, 1, 1]), truth, np.array([0, 1, 3, 4, 5]))
     0
     """
-    found, true = (Partition(p.labels[honest]) for p in (partition, truth))
-    return round(found.misclustering(true) * len(honest))
+    clusters, true = (Partition(p.labels[honest]) for p in (partition, truth))
+    return round(clusters.misclustering(true) * len(honest))
 
 
 def run_specs(

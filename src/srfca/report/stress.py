@@ -84,11 +84,11 @@ class StressReport:
         lines = self.lines
         names = list(dict.fromkeys(line.name for line in lines))
         attacks = list(dict.fromkeys(line.attack for line in lines))
-        found = {(line.attack, line.name): line for line in lines}
+        by_attack = {(line.attack, line.name): line for line in lines}
         unit = "accuracy %" if self.by_accuracy else "loss"
         columns = [f"{name}\n{part}" for name in names for part in (unit, "change", "misplaced")]
         cells = [
-            [cell for name in names for cell in self._cells(found.get((attack, name)))]
+            [cell for name in names for cell in self._cells(by_attack.get((attack, name)))]
             for attack in attacks
         ]
         best = [[False] * len(columns) for _ in attacks]

@@ -89,15 +89,15 @@ def contradicting(losses: Matrix) -> Mask:
         logs = np.log(np.clip(losses, np.finfo(np.float64).tiny, np.finfo(np.float64).max))
         ratios = logs - logs.T
         np.fill_diagonal(ratios, np.nan)
-        known = ~np.isnan(ratios).all(0)
+        comparable = ~np.isnan(ratios).all(0)
         middle = np.full(len(losses), np.nan)
-        middle[known] = np.nanmedian(ratios[:, known], axis=0)
-    if not known.any():
+        middle[comparable] = np.nanmedian(ratios[:, comparable], axis=0)
+    if not comparable.any():
         return np.zeros(len(losses), dtype=bool)
-    deviation = np.abs(middle - np.median(middle[known]))
-    typical = 1.4826 * float(np.median(deviation[known]))
-    found: Mask = deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical)
-    return _unless_many(found)
+    deviation = np.abs(middle - np.median(middle[comparable]))
+    typical = 1.4826 * float(np.median(deviation[comparable]))
+    liars: Mask = deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical)
+    return _unless_many(liars)
 
 
 def useless(losses: Matrix) -> Mask:
@@ -115,12 +115,12 @@ def useless(losses: Matrix) -> Mask:
         >>> useless(losses).tolist()
         [False, False, False, False, False, True]
     """
-    own = np.diag(losses)
+    own_losses = np.diag(losses)
     others = np.where(np.isnan(losses), np.inf, losses)
     np.fill_diagonal(others, np.inf)
     better = np.sort(others, axis=0)[min(_BETTER, len(losses) - 1) - 1]
-    found: Mask = (own > MISFIT * better) & np.isfinite(better)
-    return _unless_many(found)
+    misfits: Mask = (own_losses > MISFIT * better) & np.isfinite(better)
+    return _unless_many(misfits)
 
 
 def fits_nobody(losses: Matrix, distrusted: Mask) -> Mask:
@@ -144,9 +144,9 @@ def fits_nobody(losses: Matrix, distrusted: Mask) -> Mask:
     trusted = np.where(np.isnan(losses) | distrusted, np.inf, losses)
     np.fill_diagonal(trusted, np.inf)
     fit = np.sort(trusted, axis=1)[:, min(_BETTER, len(losses) - 1) - 1]
-    found: Mask = distrusted & (fit > BAD_FIT * np.median(fit))
-    return found
+    misfits: Mask = distrusted & (fit > BAD_FIT * np.median(fit))
+    return misfits
 
 
-def _unless_many(found: Mask) -> Mask:
-    return found if found.mean() <= _MOST else np.zeros_like(found)
+def _unless_many(mask: Mask) -> Mask:
+    return mask if mask.mean() <= _MOST else np.zeros_like(mask)

@@ -31,7 +31,7 @@ def draw_attackers(
         client_ids: The m clients.
         fraction: Of the clients, in [0, 0.4]; with ``cluster``, of the clients of one group. More
             than 0 is at least one client.
-        seed: Decides who.
+        seed: Decides which clients.
         groups: ``[m]`` the group of each client; None is one group.
         placement: ``spread`` over all groups, as evenly as their sizes allow; ``cluster``, all in
             the group of the first client that is drawn; or ``random``.
@@ -51,7 +51,7 @@ def draw_attackers(
     require(
         0 <= fraction <= MAX_FRACTION,
         f"the fraction of attackers must be in [0, {MAX_FRACTION}], not {fraction}: "
-        "with more, no method can tell who is honest",
+        "with more, no method can tell honest clients from corrupt ones",
     )
     if placement not in PLACEMENTS:
         raise unknown("placement", placement, PLACEMENTS)
