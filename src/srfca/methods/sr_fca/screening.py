@@ -25,7 +25,7 @@ CONTRADICTION = 20.0
 """Factor between what a client reports and what others do from which on it is not believed."""
 DEVIATIONS = 6.0
 """The same, in standard deviations over the clients, where clients differ more than that."""
-MISFIT = 2.0
+MISFIT = 1.5
 """Factor by which models of others fit a client better than its own, from which on that is useless.
 """
 BAD_FIT = 4.0
