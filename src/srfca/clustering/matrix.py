@@ -116,9 +116,9 @@ def isolated(distances: Matrix, count: int) -> NDArray[np.bool_]:
     core = np.argsort(nearest, kind="stable")[: max(len(nearest) - count, 0)]
     within = apart[np.ix_(core, core)]
     largest = within[np.isfinite(within)].max(initial=-np.inf)
-    found: NDArray[np.bool_] = np.isfinite(nearest) & (nearest > largest)
-    found[core] = False
-    return found if len(core) > 1 else np.zeros(len(nearest), dtype=bool)
+    is_isolated: NDArray[np.bool_] = np.isfinite(nearest) & (nearest > largest)
+    is_isolated[core] = False
+    return is_isolated if len(core) > 1 else np.zeros(len(nearest), dtype=bool)
 
 
 def known_pairs(distances: Matrix) -> NDArray[np.bool_]:

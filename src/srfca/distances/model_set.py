@@ -246,15 +246,15 @@ def _without_outliers(losses: Tensor, represents: NDArray[np.int64]) -> Tensor:
     """Winsorize losses ``[k, n]`` among the clients that represent the same model.
 
     Args:
-        losses: ``[k, n]``, NaN if unknown: a client that is unknown for one model is left as it is.
+        losses: ``[k, n]``, NaN if unknown: a client that is unknown for one model is not changed.
         represents: ``[n]`` the model of each client.
     """
     counts = np.bincount(represents)
     if not len(counts) or counts.max() < 3:
         return losses
-    known = ~losses.isnan().any(0).numpy()
+    answered = ~losses.isnan().any(0).numpy()
     bounded = losses.clone()
     for model in np.flatnonzero(counts >= 3).tolist():
-        members = np.flatnonzero((represents == model) & known)
+        members = np.flatnonzero((represents == model) & answered)
         bounded[:, members] = winsorize(losses[:, members])
     return bounded

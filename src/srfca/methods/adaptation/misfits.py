@@ -166,11 +166,11 @@ def _gains(
 
 def _best_start(losses: NDArray[np.float64]) -> int:
     """Return the model of least loss ``[c, k]`` over all clients, outliers winsorized."""
-    known = losses[~np.isnan(losses).any(1)]
-    return int(winsorize(known.T).sum(1).argmin()) if len(known) else 0
+    finite = losses[~np.isnan(losses).any(1)]
+    return int(winsorize(finite.T).sum(1).argmin()) if len(finite) else 0
 
 
 def _mean(values: NDArray[np.float64]) -> float:
     """Return the mean of the values that are known, outliers winsorized."""
-    known = values[~np.isnan(values)]
-    return float(winsorize(known).mean()) if len(known) else float("nan")
+    finite = values[~np.isnan(values)]
+    return float(winsorize(finite).mean()) if len(finite) else float("nan")

@@ -162,10 +162,10 @@ def threshold_clusters(
     """Cluster the graph at lambda; without a cluster if no lambda shows groups.
 
     Clients with unknown distances, because they did not reply, are left unclustered, and so are
-    those whose distances are infinite, because their model is beyond numbers. With an automatic
-    threshold so are a few clients that are further from everyone than any two others are from each
-    other, as many as ``trim`` allows to be corrupt. If the distance leaves pairs unknown, clients
-    that can be compared with too few others are left unclustered.
+    those whose distances are infinite, because their model is beyond numbers. Unless the threshold
+    is a number, so are a few clients that are further from everyone than any two others are from
+    each other, as many as ``trim`` allows to be corrupt. If the distance leaves pairs unknown,
+    clients that can be compared with too few others are left unclustered.
 
     Args:
         run: The run.
@@ -184,7 +184,7 @@ def threshold_clusters(
     among = distance_named(distance)(local_models, local_models)
     unknown = np.isinf(among) | (np.isnan(among) & local_models.unanswered_pairs())
     among = np.where(unknown, np.nan, among)
-    if options.threshold == "auto":
+    if isinstance(options.threshold, str):
         far = far_clients(options, among)
         if useless is not None:
             far |= useless
