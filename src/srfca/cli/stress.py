@@ -45,7 +45,7 @@ def stress(
         typer.Option(
             metavar="WHERE",
             help="Corrupt clients are spread over all true clusters (spread), a fraction of one "
-            "of them (cluster), or anywhere (random).",
+            "of them (group), or anywhere (random).",
         ),
     ] = "spread",
     methods: Annotated[

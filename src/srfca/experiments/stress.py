@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from srfca.clustering import Partition
+from srfca.data import flip_labels
 from srfca.errors import InputError, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.executor import (
@@ -187,7 +188,7 @@ class StressExecutor(RunExecutor):
             if isinstance(attack, LabelFlip):
                 attacked = runner.make_federation(
                     self.experiment, spec.seed, self.device, self.folder,
-                    change_data=lambda data: attack.poison(data, attackers),
+                    change_data=lambda data: flip_labels(data, attackers),
                 )  # fmt: skip
             attacked = Attacked(attacked, attack, attackers, spec.seed, groups)
         method = runner.make_method(experiment, spec.method, data.truth)

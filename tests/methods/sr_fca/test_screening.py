@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srfca import SRFCA, LocalTraining, Simulation, data
 from srfca.experiments.stress import num_misplaced
 from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
-from srfca.methods.sr_fca.screening import contradicting, fits_nobody, useless
+from srfca.methods.sr_fca.screening import (
+    contradicting,
+    copies,
+    fits_nobody,
+    useless,
+)
 from srfca.models import mlp
 
 LOCAL = LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.5)
@@ -56,6 +62,17 @@ def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
     distrusted = contradicting(losses)
     assert np.flatnonzero(distrusted).tolist() == [3, 6]
     assert np.flatnonzero(fits_nobody(losses, distrusted)).tolist() == [3]
+
+
+@given(st.integers(0, 10**6), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_only_the_first_of_several_equal_models_counts(
+    seed: int, offset: float, scale: float
+) -> None:
+    rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(9, 50)))
+    rows[4], rows[7] = rows[2], rows[2] + 1e-6
+    assert np.flatnonzero(copies(offset + scale * rows)).tolist() == [4, 7]
+    assert not copies(rows[[0, 1, 2, 3, 5, 6, 8]]).any()
+    assert not copies(torch.zeros(6, 3)).any(), "all are equal"
 
 
 def test_most_clients_are_never_screened_out() -> None:

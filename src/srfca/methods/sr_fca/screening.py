@@ -2,7 +2,8 @@
 
 A pair of honest clients tells the same story twice: the loss of either model on the other's data.
 And a client's own model fits the client's own training data. A client that contradicts all others
-is not believed, and a model that does not even fit the data of its own client is useless.
+is not believed, and a model that does not even fit the data of its own client is useless. Clients
+with the very same model are one client under several names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from srfca.methods._common.run import Run
 
@@ -34,6 +37,10 @@ _BETTER = 3
 """Models, or clients, of others that must show it."""
 _MOST = 0.4
 """Largest fraction of the clients that is screened out; more are no bad clients."""
+_PROJECTIONS = 4
+"""Random directions along which models are compared."""
+_SAME = 1e-3
+"""Largest difference of two models that are the same, in typical deviations."""
 _FEW = 5
 """With fewer clients nobody is screened out."""
 
@@ -50,7 +57,7 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
         local_models: The local models of c clients.
 
     Returns:
-        ``[c]`` whose model is useless.
+        ``[c]`` whose model is useless, or that of an earlier client.
     """
     clients = local_models.clients
     nobody = np.zeros(len(clients), dtype=bool)
@@ -63,7 +70,7 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
     if liars.any():
         run.distrust(clients[liars])
         local_models.forget(clients[liars])
-    return useless(losses) | fits_nobody(losses, liars)
+    return useless(losses) | fits_nobody(losses, liars) | copies(local_models.models)
 
 
 def contradicting(losses: Matrix) -> Mask:
@@ -146,6 +153,31 @@ def fits_nobody(losses: Matrix, distrusted: Mask) -> Mask:
     fit = np.sort(trusted, axis=1)[:, min(_BETTER, len(losses) - 1) - 1]
     misfits: Mask = distrusted & (fit > BAD_FIT * np.median(fit))
     return misfits
+
+
+def copies(models: Tensor) -> Mask:
+    """Return which local models are those of an earlier client, up to a thousandth.
+
+    Models are compared by a few random projections, in units of a typical deviation.
+
+    Args:
+        models: ``[c, P]``
+
+    Returns:
+        ``[c]``
+
+    Examples:
+        >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [2.0, 2.0], [0.0, 5.0]])
+        >>> copies(rows).tolist()
+        [False, False, True, False, False]
+    """
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(models.shape[1], _PROJECTIONS, generator=generator)
+    points = (models @ directions.to(models)).double().cpu().numpy()
+    typical = np.median(np.abs(points - np.median(points, axis=0)), axis=0)
+    apart = np.abs(points[:, None] - points) <= _SAME * typical
+    mask: Mask = np.tril(apart.all(2), -1).any(1)
+    return _unless_many(mask)
 
 
 def _unless_many(mask: Mask) -> Mask:

@@ -17,7 +17,6 @@ from srfca.federation.middleware.attacks import (
     Attacked,
     GaussianNoise,
     InnerProduct,
-    LabelFlip,
     LittleIsEnough,
     LyingLosses,
     LyingSizes,
@@ -178,23 +177,11 @@ def test_lies_about_sizes() -> None:
     assert Attacked(clients(), LyingSizes(), [1]).sizes.tolist() == [8, 2**62, 8, 8, 8, 8, 8, 8]
 
 
-def test_labels_are_flipped_in_the_training_data_of_attackers_alone() -> None:
-    data = clients().data
-    poisoned = LabelFlip().poison(data, positions(ATTACKERS))
-    assert poisoned.train.of(2)[1].tolist() == [2 - y for y in data.train.of(2)[1].tolist()]
-    for client in HONEST:
-        assert torch.equal(poisoned.train.of(client)[1], data.train.of(client)[1])
-    assert poisoned.test is data.test
-    values = ClientData.from_arrays([(np.ones((4, 2)), np.ones(4))])
-    with pytest.raises(InputError, match="label-flip needs targets that are classes"):
-        LabelFlip().poison(values, positions([0]))
-
-
 @given(
     st.integers(1, 40),
     st.floats(0, 0.4),
     st.integers(0, 99),
-    st.sampled_from(["spread", "cluster", "random"]),
+    st.sampled_from(["spread", "group", "random"]),
 )
 def test_attackers_are_as_many_as_asked_for(
     count: int, fraction: float, seed: int, placement: str
@@ -203,7 +190,7 @@ def test_attackers_are_as_many_as_asked_for(
     groups = np.arange(count) % 3
     drawn = draw_attackers(ids, fraction, seed, groups, placement)  # type: ignore[arg-type]
     assert drawn.tolist() == sorted(set(drawn.tolist()))
-    if placement == "cluster":
+    if placement == "group":
         assert len(set(groups[drawn].tolist())) <= 1
     else:
         assert len(drawn) == (max(1, round(fraction * count)) if fraction else 0)

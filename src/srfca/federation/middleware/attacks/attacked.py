@@ -31,11 +31,11 @@ class Attacked(Middleware):
 
     Args:
         federation: Where requests are passed on to. For an attack on data it holds poisoned data
-            already (``LabelFlip.poison``).
+            already (``srfca.data.flip_labels``).
         attack: What the attackers do.
         attackers: ``[a]`` their positions.
         seed: Decides every draw, with the client and the request.
-        groups: ``[m]`` what attackers know of the clusters: they look at honest clients of their
+        groups: ``[m]`` the groups that attackers know of: they look at honest clients of their
             own group. None is one group of all clients.
 
     Raises:

@@ -12,7 +12,7 @@ from srfca.errors import require, unknown
 from srfca.federation.replies import Clients
 from srfca.random import Key, client_words, streams, uniform
 
-Placement = Literal["spread", "cluster", "random"]
+Placement = Literal["spread", "group", "random"]
 """Attackers are spread over all groups alike, in one group alone, or anywhere."""
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 MAX_FRACTION = 0.4
@@ -29,11 +29,11 @@ def draw_attackers(
 
     Args:
         client_ids: The m clients.
-        fraction: Of the clients, in [0, 0.4]; with ``cluster``, of the clients of one group. More
+        fraction: Of the clients, in [0, 0.4]; with ``group``, of the clients of one group. More
             than 0 is at least one client.
         seed: Decides which clients.
         groups: ``[m]`` the group of each client; None is one group.
-        placement: ``spread`` over all groups, as evenly as their sizes allow; ``cluster``, all in
+        placement: ``spread`` over all groups, as evenly as their sizes allow; ``group``, all in
             the group of the first client that is drawn; or ``random``.
 
     Returns:
@@ -59,7 +59,7 @@ def draw_attackers(
     draws = uniform(streams(Key(seed, "attackers"), client_words(client_ids))).numpy()
     groups = np.zeros(count, dtype=np.int64) if groups is None else groups
     order = np.argsort(draws, kind="stable")
-    if placement == "cluster":
+    if placement == "group":
         order = order[groups[order] == groups[order[0]]]
     total = round(fraction * len(order))
     total = max(total, 1) if fraction else 0
