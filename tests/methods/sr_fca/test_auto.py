@@ -22,7 +22,7 @@ from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.models import linear, mlp
 from tests import examples
 from tests.methods.helpers import ScriptedLosses
-from tests.methods.sr_fca.federations import LOCAL, on_a_line, regressions
+from tests.methods.sr_fca.federations import FIXED, LOCAL, on_a_line, regressions
 
 ON_A_LINE = SRFCA(local=LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.02))
 DIGITS = LocalTraining(steps=100, local_steps=5, batch_size=10, lr=0.5)
@@ -58,7 +58,7 @@ def test_auto_moves_no_client_to_a_worse_model() -> None:
     run = Run(ScriptedLosses(regressions(num_clients=4), losses))
     local_models = ModelSet.of_clients(run, torch.zeros(4, 5))
     distances = np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0], [2.0, 1.0]])
-    moved = Auto("auto").allow_moves(run, clusters, local_models, distances)
+    moved = Auto("auto").allow_moves(run, clusters, local_models, distances, FIXED)
     assert moved.tolist() == [0, 1, 0, 1], "worse, better, equal, and where it was"
 
 

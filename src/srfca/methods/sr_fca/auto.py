@@ -44,6 +44,7 @@ from srfca.methods.sr_fca.decision import (
     within_noise,
 )
 from srfca.methods.sr_fca.optional_stages import final_training, train_alone
+from srfca.methods.sr_fca.screening import screen
 from srfca.methods.sr_fca.thresholds import (
     Distances,
     Fixed,
@@ -82,7 +83,8 @@ class Auto(ThresholdRule):
         A single cluster whose clients vary without a gap is split in parts if REFINE has a step to
         join them again.
         """
-        grouping = threshold_clusters(run, options, local_models)
+        useless = screen(run, options, local_models)
+        grouping = threshold_clusters(run, options, local_models, useless=useless)
         if not grouping.choice.clear and grouping.distances is not None:
             grouping = _separated(run, options, local_models, grouping)
         if (distances := grouping.distances) is not None:
@@ -102,12 +104,18 @@ class Auto(ThresholdRule):
         return [range(third), range(third, rounds)] if third else [range(rounds)]
 
     def allow_moves(
-        self, run: Run, clusters: Clusters, local_models: ModelSet, distances: Distances
+        self,
+        run: Run,
+        clusters: Clusters,
+        local_models: ModelSet,
+        distances: Distances,
+        one_shot: OneShot,
     ) -> Labels:
         """Let a client stay if it would do worse, on its held-out data, in the nearest cluster.
 
         Distances of poor local models mislead (docs/sr_fca.md). An unclustered client that is far
-        from all clusters, and does much better with its own model, stays unclustered.
+        from all clusters, and does much better with its own model, stays unclustered; so does one
+        whose local model is useless, which trains no cluster, and is placed in the end.
         """
         labels = nearest(distances, clusters.partition.labels)
         losses = held_out_losses(run, clusters.models)
@@ -118,6 +126,7 @@ class Auto(ThresholdRule):
             alone_scores = held_out_scores(run, *local_rows(run, local_models))
             scores = held_out_scores(run, clusters.models, labels)
             alone = outliers(distances, labels, scores, alone_scores, clusters.partition)
+            alone[one_shot.useless] = True
             labels = np.where(alone & (present < 0), -1, labels)
         return labels
 
@@ -218,6 +227,7 @@ def _separated(run: Run, options: SRFCA, local_models: ModelSet, grouping: OneSh
         distances = np.full_like(grouping.distances, np.nan)
         among = distance_named(distance)(local_models, local_models)
         far = far_clients(options, among)
+        far |= np.isin(clients, grouping.useless)
         distances[np.ix_(clients, clients)] = np.where(far[:, None] | far, np.nan, among)
         grouping = replace(grouping, distances=distances, distance=distance)
     clients = clients[known_pairs(distances)[clients].any(1)]
