@@ -138,7 +138,7 @@ def test_a_tracker_that_cannot_begin_stops_the_run_at_once(
         raise OSError("no server answers\nand more")
 
     monkeypatch.setattr(make, "begin", refuse)
-    with pytest.raises(InputError, match="cannot track: OSError: no server answers$"):
+    with pytest.raises(InputError, match=r"cannot track: OSError: no server answers$"):
         small_run(make("mine"))
     assert stub.ended == []
 
