@@ -175,9 +175,11 @@ def _facts(progress: Progress, view: RunView | None, moved: Sequence[np.ndarray]
     missing = progress.now["num_missing"]
     connected = progress.now["connected"]
     if connected is not None:
-        shown.append(Fact("connected now", f"{len(connected):,}", f"of {m:,} clients"))
-    else:
-        shown.append(Fact("missing in the last round", f"{missing:,}", f"of {m:,} clients"))
+        count = connected["clients"] - connected["num_absent"]
+        return [
+            *shown, Fact("connected now", f"{count:,}", f"of {connected['clients']:,} clients"),
+        ]  # fmt: skip
+    shown.append(Fact("missing in the last round", f"{missing:,}", f"of {m:,} clients"))
     spent = progress.now["spent"]["local_steps"] / m
     shown.append(Fact("local steps per client", f"{spent:,.0f}"))
     return shown
@@ -222,16 +224,17 @@ def _alarms(progress: Progress, view: RunView | None) -> list[str]:
         )
     if progress.state == "failed":
         alarms.append(str(progress.now["message"]))
-    connected, start = progress.now["connected"], progress.start
-    if connected is not None and start is not None:
-        absent = sorted(set(start.client_ids) - set(connected))
-        if absent:
-            alarms.append(f"Not connected, or busy: {named(absent)}.")
+    connected = progress.now["connected"]
+    if connected is not None and connected["num_absent"]:
+        absent = named(connected["absent"], connected["num_absent"])
+        alarms.append(f"Not connected, or busy: {absent}.")
     reasons: dict[str, list[str]] = {}
     for reply in progress.now["missing"]:
         reasons.setdefault(reply["reason"], []).append(reply["client"])
     for reason, clients in reasons.items():
         alarms.append(f"No reply in the last round ({reason}): {named(clients)}.")
+    if unnamed := progress.now["num_missing"] - len(progress.now["missing"]):
+        alarms.append(f"{unnamed:,} more clients did not reply in the last round.")
     if view is not None:
         last = view.history[-1]
         if view.note("warning"):
@@ -242,13 +245,18 @@ def _alarms(progress: Progress, view: RunView | None) -> list[str]:
     return list(dict.fromkeys(alarms))
 
 
-def named(clients: Sequence[str]) -> str:
+def named(clients: Sequence[str], count: int | None = None) -> str:
     """Return names of clients, not too many of them.
+
+    Args:
+        clients: Their names, or the first of them.
+        count: How many there are; None is as many as names.
 
     >>> named(["a", "b"])
     'a, b'
     """
-    more = f" and {len(clients) - MAX_NAMES} more" if len(clients) > MAX_NAMES else ""
+    unnamed = (len(clients) if count is None else count) - MAX_NAMES
+    more = f" and {unnamed:,} more" if unnamed > 0 else ""
     return ", ".join(clients[:MAX_NAMES]) + more
 
 
