@@ -17,7 +17,7 @@ LAYERS = [
     {"files", "parameters", "registry"},
     {"json_files", "locks"},
     {"aggregation", "apps", "clustering", "models"},
-    {"data", "federation"},
+    {"data", "federation", "theory"},
     {"distances", "engine"},
     {"methods"},
     {"analysis", "callbacks"},

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         models,
         sklearn,
         testing,
+        theory,
     )
     from srfca.clustering import Partition, cluster
     from srfca.data import ClientData
@@ -51,7 +52,7 @@ _MODULE_OF = {
 }
 _MODULES = (
     "aggregation", "analysis", "data", "distances", "federation", "methods", "models", "sklearn",
-    "testing",
+    "testing", "theory",
 )  # fmt: skip
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "models",
     "sklearn",
     "testing",
+    "theory",
 ]
 
 

@@ -137,6 +137,14 @@ def test_sequential_sr_fca_finds_the_same_models(monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(rows, result.models, rtol=1e-6, atol=1e-8)
 
 
+def test_distances_of_permuted_networks_are_compared() -> None:
+    sizes = ["--clients", "6", "--steps", "5"]
+    done = run(str(BENCHMARKS / "permutations.py"), *sizes)
+    assert done.returncode == 0, done.stderr
+    distances = [line.split(" | ")[2] for line in done.stdout.splitlines()[2:]]
+    assert distances == ["`l2`", "`matched`", "`wasserstein`", "`cross_loss`"] * 4
+
+
 def test_drift_is_measured() -> None:
     sizes = ["--datasets", "digits", "--clients", "12", "--steps", "40", "--rounds", "2"]
     done = run(str(BENCHMARKS / "drift.py"), *sizes, "--only", "a quarter changes group")

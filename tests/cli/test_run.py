@@ -289,3 +289,15 @@ def test_one_process_at_a_time_writes_a_folder(tmp_path: Path) -> None:
     (tmp_path / ".result.json.0123abcd.tmp").touch()
     assert srfca("run", *command, "--method", "local", "--out", str(tmp_path)).returncode == 0
     assert not list(tmp_path.glob(".*")), "temporary files of killed processes are removed"
+
+
+def test_literal_is_the_algorithm_of_the_paper() -> None:
+    literal = ("run", "rotated-digits", "--literal", *QUICK)
+    done = srfca(*literal, "--set", "threshold=45%", "--set", "refine_steps=2")
+    assert done.returncode == 0, done.stderr
+    assert "rotated-digits, SR-FCA (literal), seed 0" in done.stdout
+    assert "MERGE 2" in done.stdout, "no early stop"
+    assert "DECIDE" not in done.stdout, "no decision on held-out data"
+    wrong = srfca(*literal, "--method", "ifca")
+    assert wrong.returncode == 2
+    assert "--literal is for SR-FCA, not for ifca" in wrong.stderr

@@ -13,7 +13,7 @@ def test_the_best_trial_and_how_to_use_it(tmp_path: Path) -> None:
     done = srfca(*command, "--trials", "2")
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["trial 0", "trial 1"]
-    assert "rotated-digits, 2 trials, 0 failed" in done.stdout
+    assert "rotated-digits, SR-FCA, 2 trials, 0 failed" in done.stdout
     assert "validation accuracy" in done.stdout
     assert "Best: --set sr-fca.lr=" in done.stdout
     more = srfca(*command, "--trials", "3", "--json")

@@ -220,6 +220,15 @@ def test_the_threshold_is_inclusive_and_the_diagonal_is_no_edge() -> None:
     assert threshold_graph(stored, 2.0).toarray().tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
+@given(adjacencies(), st.integers(0, 99))
+def test_without_restarts_correlation_clustering_is_one_pass_of_pivots(
+    a: Adjacency, seed: int
+) -> None:
+    order = np.random.default_rng(seed).permutation(len(a)).tolist()
+    clusters = as_sets(correlation_clustering(graph_of(a), seed, restarts=0))
+    assert clusters == {frozenset(cluster) for cluster in plain_pivot(a, order)}
+
+
 def test_the_same_seed_gives_the_same_clusters() -> None:
     a = np.random.default_rng(0).random((30, 30)) < 0.4
     graph = graph_of(np.triu(a, 1) | np.triu(a, 1).T)

@@ -115,3 +115,30 @@ def test_distances_by_name(federation: Simulation) -> None:
         distance_named("crossloss")
     with pytest.raises(InputError, match="q >= 1"):
         distance_named("l0.5")
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e30])
+@pytest.mark.parametrize("q", [2.5, 50.0, 1000.0])
+def test_norms_of_large_q_neither_overflow_nor_vanish(q: float, size: float) -> None:
+    a = size * torch.tensor([[3.0, -3.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+    expected = size * 3 * (2 + 3**-q) ** (1 / q)
+    np.testing.assert_allclose(norms(a, a, q, 3), [[0, expected], [expected, 0]], rtol=1e-12)
+    assert norms(a[:1], a[1:] + torch.inf, q).isinf().all()
+
+
+@pytest.mark.parametrize("name", ["l1", "l2", "l3", "linf", "cosine"])
+def test_distances_of_rows_are_over_trained_coordinates(name: str) -> None:
+    data = examples.classification([5, 9, 7], (1, 6, 6))
+    federation = Simulation(data, examples.batch_normed)
+    layout = federation.architecture.layout
+    w = torch.randn(3, layout.length, generator=torch.Generator().manual_seed(0))
+    state = layout.unstack(w.clone())
+    for buffer in set(layout.shapes) - set(layout.parameters):
+        state[buffer] += 100
+    models = ModelSet.of_clients(federation, w)
+    moved = ModelSet.of_clients(federation, layout.stack(state))
+    distance = distance_named(name)
+    np.testing.assert_allclose(distance(models, moved), distance(models, models), atol=1e-6)
+    length = sum(layout.shapes[entry].numel() for entry in layout.parameters)
+    assert models.trained.shape == (3, length)
+    assert length < layout.length

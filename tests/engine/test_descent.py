@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from srfca import Simulation, progress
 from srfca.data import ClientData
 from srfca.engine import executor
+from srfca.errors import InputError
 from srfca.federation import Coordinates, Descent, Federation, LocalTraining, Phase, Posterior
+from srfca.models import linear
 from srfca.models.rows import Layout, make_module
 from srfca.random import Key
 from srfca.registry import is_installed
@@ -34,6 +36,7 @@ TRAININGS = st.builds(
     lr=st.floats(0.001, 0.2),
     weight_decay=st.sampled_from([0.0, 0.1]),
     mu=st.sampled_from([0.0, 0.5]),
+    label_smoothing=st.sampled_from([0.0, 0.2]),
     clip=st.sampled_from([None, 0.2, 100.0]),
     schedule=st.sampled_from(["constant", "cosine"]),
     resample=st.booleans(),
@@ -298,3 +301,11 @@ def test_buffers_of_different_phases_are_not_mixed_up() -> None:
 def test_the_row_of_a_frozen_module_holds_what_is_trained() -> None:
     module = make_module(examples.Frozen, seed=0)
     assert Layout.of(module).parameters == ("unused", "first.bias", "last.weight", "last.bias")
+
+
+def test_labels_are_smoothed_for_cross_entropy_alone() -> None:
+    federation = Simulation(examples.regression([9, 12]), linear(4))
+    starts = federation.initial_model(0).repeat(2, 1)
+    local = LocalTraining(steps=2, label_smoothing=0.1)
+    with pytest.raises(InputError, match="needs the loss cross_entropy"):
+        train(federation, range(2), starts, local, Key(0, "smoothed"))

@@ -22,6 +22,7 @@ from srfca.methods._common.rounds import train_locally
 from srfca.methods.sr_fca.algorithm import recluster, trimmed_mean_gd
 from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.random import Key
+from srfca.report.summary import results
 from tests.experiments.small import write_npz
 
 
@@ -125,3 +126,21 @@ def test_a_warm_start_can_have_its_own_rate_and_is_not_fine_tuned() -> None:
     assert torch.equal(start, expected)
     assert stages
     assert "FINE_TUNE" not in stages
+
+
+@pytest.mark.parametrize("key", ["fedsoft", "ditto", "local", "global"])
+def test_both_models_of_a_method_are_scored(key: str) -> None:
+    settings = ["num_clients=8", "rotations=2", "steps=10", "hidden=8", "predicts_with=personal"]
+    experiment = config.load("rotated-digits").set(settings)
+    federation = runner.make_federation(experiment, 0)
+    run = runner.run_method(experiment, key, federation, 0)
+    metrics = run.metrics
+    if key not in ("fedsoft", "ditto"):
+        assert metrics["cluster_accuracy"] is metrics["cluster_loss"] is None
+        return
+    shared = replace(run.result, individual_models=None).scores(federation)
+    assert shared.accuracy is not None
+    assert metrics["cluster_accuracy"] == pytest.approx(float(shared.accuracy.mean()))
+    assert metrics["cluster_loss"] == pytest.approx(float(shared.loss.mean()))
+    assert metrics["cluster_loss"] != metrics["loss"]
+    assert "cluster\nmodel %" in results([metrics]).columns

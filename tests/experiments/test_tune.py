@@ -1,10 +1,10 @@
-"""The search for parameters of SR-FCA."""
+"""The search for parameters of a method."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from srfca.errors import InputError
 from srfca.experiments import config, runner
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.tune import Trial, tune
+from srfca.methods import METHODS
+from srfca.methods._common.search_space import Choices, Percentages, Range
 from srfca.methods.sr_fca import SRFCA
 
 SMALL = ["num_clients=8", "rotations=2", "steps=10", "refine_steps=1", "hidden=8"]
@@ -129,3 +131,48 @@ def test_requirements_of_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"needs optuna.*srfca\[tune\]"):
         tune(digits(), trials=1)
+
+
+@pytest.mark.parametrize(
+    ("method", "first"),
+    [
+        ("ifca", ("ifca.lr=0.5", "ifca.start=random")),
+        ("cfl:paper", ("cfl:paper.lr=0.5", "cfl:paper.eps1=25%", "cfl:paper.eps2=20%")),
+        ("FedSoft", ("fedsoft.lr=0.15", "fedsoft.mu=0.03", "fedsoft.predicts_with=center")),
+        ("fedgroup", ("fedgroup.lr=0.5", "fedgroup.pretrain_steps=50", "fedgroup.measure=edc")),
+        ("oracle", ("oracle.lr=0.5",)),
+    ],
+)
+def test_every_method_can_be_tuned(method: str, first: tuple[str, ...]) -> None:
+    trials = sorted(tune(digits(), method, trials=3), key=lambda trial: trial.number)
+    assert trials[0].settings == first
+    assert all(trial.error is None for trial in trials)
+    assert len({trial.settings for trial in trials}) == 3
+
+
+def test_what_methods_declare_to_be_searched_are_their_parameters() -> None:
+    for key, method in METHODS.items().items():
+        for name, space in method.searched.items():
+            default: Any = next(field.default for field in fields(method) if field.name == name)
+            match space:
+                case Range(low=low, high=high):
+                    assert low <= default <= high, (key, name)
+                case Choices(values=values):
+                    assert default in values, (key, name)
+                case Percentages(word=word):
+                    assert default == word or str(default).endswith("%"), (key, name)
+
+
+def test_a_method_that_needs_the_number_of_clusters_is_given_the_true_one() -> None:
+    [trial] = tune(digits(), "ifca", trials=1)
+    experiment = digits("ifca.k=2")
+    federation = runner.make_federation(experiment, 1000)
+    run = runner.run_method(experiment, "ifca", federation, 1000)
+    assert trial.accuracy == pytest.approx(run.metrics["validation_accuracy"])
+
+
+def test_a_folder_keeps_the_search_of_one_method(tmp_path: Path) -> None:
+    tune(digits(), "global", trials=1, out=tmp_path)
+    assert json.loads((tmp_path / "best.json").read_text())["method"] == "global"
+    with pytest.raises(InputError, match="of another experiment or of other settings"):
+        tune(digits(), "local", trials=1, out=tmp_path)

@@ -117,6 +117,33 @@ def test_mu_of_zero_is_local() -> None:
     torch.testing.assert_close(result.individual_models, alone.models)
 
 
+def test_each_client_keeps_the_mu_that_suits_its_held_out_data() -> None:
+    federation = Simulation(similar(samples=40), linear(10, bias=False), validation=0.3)
+    local = LocalTraining(steps=60, batch_size=None, lr=0.05)
+    method = Ditto(local=local, mu=1.0, mu_per_client=True)
+    result = method.fit(federation)
+    singles = {mu: Ditto(local=local, mu=mu).fit(federation) for mu in (1.0, 0.1, 10.0)}
+    held_out = torch.stack([r.scores(federation, "validation").loss for r in singles.values()])
+    best = held_out.argmin(0).tolist()
+    assert result.history[-1].notes["mu"] == pytest.approx([list(singles)[b] for b in best])
+    assert len(set(best)) > 1, "clients differ"
+    chosen = [list(singles.values())[b].client_models[c] for c, b in enumerate(best)]
+    torch.testing.assert_close(result.client_models, torch.stack(chosen), rtol=1e-5, atol=1e-6)
+    assert torch.equal(result.models, singles[1.0].models)
+    assert method.trainings == 4
+    assert result.budget.local_steps == 4 * 12 * 60
+    with pytest.raises(InputError, match="mu_per_client needs held-out data"):
+        method.fit(Simulation(similar(), linear(10, bias=False), validation=0))
+
+
+def test_the_optimizer_of_an_individual_model_keeps_its_state() -> None:
+    federation = two_clients()
+    local = replace(LOCAL, optimizer="adam")
+    alone = Local(local=local).fit(federation)
+    result = Ditto(local=local, mu=0.0).fit(federation)
+    torch.testing.assert_close(result.individual_models, alone.models)
+
+
 def test_the_global_model_is_that_of_fedavg() -> None:
     federation = two_clients()
     torch.testing.assert_close(

@@ -17,8 +17,9 @@ from srfca.methods.fedgroup import (
     cosines,
     decomposed_similarity,
     group,
+    mean_cosine_differences,
+    mixed_models,
     nearest_direction,
-    sum_of_other_directions,
 )
 from srfca.models import linear, mlp
 from tests import examples
@@ -82,16 +83,34 @@ def test_fewer_different_updates_than_groups() -> None:
     assert group(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 3, seed=0).max() == 1
 
 
-def test_groups_move_along_the_other_groups() -> None:
+def test_groups_are_mixed_by_the_norms_of_their_models() -> None:
     models = torch.tensor([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0]])
-    expected = torch.tensor([[1.0, 1.0], [1.6, 0.8], [0.6, 1.8]])
-    torch.testing.assert_close(sum_of_other_directions(models), expected)
+    first = (models[0] + 0.1 / 2 * models[1] + 0.1 / 5 * models[2]) / (1 + 0.1 / 2 + 0.1 / 5)
+    torch.testing.assert_close(mixed_models(models, 0.1)[0], first)
     federation = regressions(4, 2)
     once = replace(LOCAL, steps=2)
     apart = FedGroup(k=2, pretrain_steps=3, local=once).fit(federation).models
     coupled = FedGroup(k=2, pretrain_steps=3, eta_g=0.5, local=once).fit(federation).models
-    moved = 0.5 * apart.flip(0) / apart.flip(0).norm(dim=1, keepdim=True)
-    torch.testing.assert_close(coupled, apart + moved)
+    torch.testing.assert_close(coupled, mixed_models(apart, 0.5))
+    assert not torch.allclose(coupled, apart)
+
+
+@given(st.integers(2, 6), st.integers(0, 1000))
+def test_madc_by_hand(n: int, seed: int) -> None:
+    updates = np.random.default_rng(seed).normal(size=(n, 3))
+    unit = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+    similar = unit @ unit.T
+    expected = np.zeros((n, n))
+    for i, j in np.ndindex(n, n):
+        others = [abs(similar[i, z] - similar[j, z]) for z in range(n) if z not in (i, j)]
+        expected[i, j] = sum(others) / max(n - 2, 1) if i != j else 0.0
+    np.testing.assert_allclose(mean_cosine_differences(torch.tensor(updates)), expected, atol=1e-9)
+
+
+def test_madc_finds_the_groups_too() -> None:
+    federation = digits()
+    result = FedGroup(k=4, measure="madc", local=DIGITS).fit(federation, seed=0)
+    assert result.partition == federation.data.truth
 
 
 @pytest.mark.parametrize("pretrained", [0.5, 1.0])
@@ -155,11 +174,12 @@ def test_pretraining_is_counted() -> None:
     ("name", "value"),
     [
         ("k", 0), ("pretrained", 0.0), ("pretrained", 1.1), ("pretrain_steps", 0), ("eta_g", -1.0),
+        ("measure", "cosine"),
         ("participation", 0.0),
     ],
 )  # fmt: skip
 def test_wrong_values_are_named(name: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"{name} must"):
+    with pytest.raises(InputError, match=name):
         FedGroup(**{name: value})
 
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from srfca import FedAvg, InputError, Local, LocalTraining, Partition, Simulation
 from srfca.methods import FedSoft, Run, fedsoft
-from srfca.methods._common.init import random_models
+from srfca.methods._common.init import random_models, starting_models
 from srfca.methods.fedsoft import aggregation_weights, drawn_weights, importance
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
-from tests.methods.helpers import digits, scores
+from tests.methods.helpers import digits, scores, train
 
 SHARES = [0.1, 0.3, 0.7, 0.9] * 3
 LOCAL = LocalTraining(steps=100, local_steps=5, batch_size=10, lr=0.05)
@@ -118,6 +118,33 @@ def test_softness_costs_accuracy_where_clients_are_pure(monkeypatch: pytest.Monk
     assert float(accuracy.mean()) < float(ceiling.mean()) - 0.05
 
 
+def test_clients_can_predict_with_their_centers() -> None:
+    federation = digits(num_clients=12, rotations=2)
+    local = LocalTraining(steps=40, local_steps=5, batch_size=10, lr=0.5)
+    method = FedSoft(k=2, local=local, curves=2)
+    personal = method.fit(federation)
+    center = replace(method, predicts_with="center").fit(federation)
+    assert center.individual_models is None
+    assert torch.equal(center.models, personal.models)
+    assert center.labels.tolist() == personal.labels.tolist()
+    assert not torch.allclose(center.client_models, personal.client_models)
+    assert all(len(point.loss) == 2 for point in center.history[-1].curve)
+    accuracy = scores(federation, center.client_models, "validation").accuracy
+    assert accuracy is not None
+    assert center.history[-1].accuracy == pytest.approx(float(accuracy.mean()))
+
+
+def test_the_optimizer_of_a_personal_model_keeps_its_state() -> None:
+    """With one center far away in effect (a tiny mu), a client trains as it would alone."""
+    federation = Simulation(examples.regression([20] * 4), examples.doubled(linear(4)))
+    local = LocalTraining(steps=12, local_steps=3, batch_size=None, lr=0.05, optimizer="adam")
+    result = FedSoft(k=1, mu=1e-12, start="clients", local=local).fit(federation)
+    start = starting_models(Run(federation, 0), 1, "clients", local, local.steps, "start")[0]
+    once = replace(local, local_steps=12)
+    alone = train(federation, start.expand(4, -1), range(4), once, Key(0, "fedsoft"))
+    torch.testing.assert_close(result.client_models, alone, rtol=1e-6, atol=1e-8)
+
+
 def test_superfluous_centers_are_noted_as_empty() -> None:
     federation = Simulation(examples.regression([20] * 6), linear(4))
     result = FedSoft(k=4, local=LOCAL).fit(federation)
@@ -189,6 +216,7 @@ def test_the_budget() -> None:
     ("name", "value"),
     [
         ("k", 0), ("mu", 0.0), ("sigma", 0.0), ("sigma", 1.0), ("tau", 0), ("start", "best"),
+        ("predicts_with", "both"),
         ("participation", 2.0),
     ],
 )  # fmt: skip

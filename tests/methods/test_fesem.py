@@ -159,3 +159,18 @@ def test_wrong_values_are_refused() -> None:
         FeSEM(participation=0.0)
     with pytest.raises(InputError, match="k=13 is more than the 12 clients"):
         FeSEM(k=13, local=LOCAL).fit(regressions())
+
+
+def test_from_random_centers_clients_stay_where_they_were_dealt() -> None:
+    """Random models are far apart, and a client that trains from one stays near it."""
+    federation = digits(num_clients=12, rotations=2)
+    local = LocalTraining(steps=40, local_steps=5, batch_size=10, lr=0.5)
+    method = FeSEM(k=2, start="random", local=local)
+    result = method.fit(federation, seed=0)
+    assert result.partition.num_clusters == 2
+    assert sum(result.history[-1].notes["changed"]) == 0
+    assert sorted(map(len, result.partition)) == [6, 6]
+    assert method.fit(federation, seed=0).labels.tolist() == result.labels.tolist()
+    assert method.fit(federation, seed=1).labels.tolist() != result.labels.tolist()
+    with pytest.raises(InputError, match="start"):
+        FeSEM(start="nearest")

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from srfca import FedAvg, InputError, Local, LocalTraining, Method, Simulation, data
 from srfca.methods import MOCHA, Run
 from srfca.methods.mocha import (
+    capped_shares,
+    clustered_coupling,
     learned_coupling,
     mean_coupling,
     multi_task,
@@ -137,6 +139,45 @@ def test_mean_coupling_subtracts_the_mean() -> None:
     torch.testing.assert_close(mean_coupling(rows) @ rows, expected)
 
 
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10**6))
+def test_the_clustered_relationship_is_the_best_below_the_identity(
+    m: int, k: int, seed: int
+) -> None:
+    """Against random eigenvalues in [0, 1] of the same sum."""
+    rng, total = np.random.default_rng(seed), min(k, m)
+    sizes = rng.exponential(size=m)
+    shares = capped_shares(torch.tensor(sizes), total).numpy()
+    assert shares.sum() == pytest.approx(total)
+    assert shares.min() > 0
+    assert shares.max() <= 1 + 1e-12
+    for _ in range(20):
+        other = rng.dirichlet(np.ones(m)) * total
+        if other.max() <= 1:
+            assert (sizes**2 / shares).sum() <= (sizes**2 / other).sum() * (1 + 1e-9)
+
+
+def test_clustered_costs_least_for_k_groups() -> None:
+    groups = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 2.0]])
+    inverse = clustered_coupling(groups, 2)
+    cost = torch.trace(groups.double().T @ inverse @ groups.double())
+    assert float(cost) == pytest.approx(float(groups.square().sum()) / 2, rel=0.02), "k / m"
+    apart = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 2.0, 1.0], [0.0, 2.0, -1.0]])
+    spread = torch.trace(apart.double().T @ clustered_coupling(apart, 2) @ apart.double())
+    assert float(spread) > 0.6 * float(apart.square().sum())
+
+
+def test_clustered_tasks_are_better_together() -> None:
+    made = data.synthetic(num_clients=12, samples=30, dimension=40, noise=0.1)
+    federation = Simulation(made, linear(40, bias=False))
+    local = LocalTraining(steps=150, local_steps=5, batch_size=None, lr=0.05)
+    clustered = MOCHA(local=local, relationship="clustered", k=2).fit(federation)
+    alone = Local(local=local).fit(federation).scores(federation).loss.mean()
+    assert float(clustered.scores(federation).loss.mean()) < 0.5 * float(alone)
+    for options in ({"k": 2}, {"relationship": "clustered"}):
+        with pytest.raises(InputError, match="k is for relationship='clustered', which needs it"):
+            MOCHA(**options)
+
+
 def test_related_tasks_of_few_samples_are_better_together() -> None:
     """The paper's claim. Two groups, 27 samples for 50 unknowns: neither alone nor as one."""
     made = data.synthetic(num_clients=20, samples=30, dimension=50, noise=0.1)
@@ -190,7 +231,7 @@ def test_one_model_each_way_a_round(model: Callable[[], nn.Module]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("mu", 0.0), ("relationship", "clusters"), ("participation", 1.5)],
+    [("mu", 0.0), ("relationship", "clusters"), ("k", 0), ("participation", 1.5)],
 )
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):

@@ -11,12 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
+from sklearn.datasets import load_digits
 from torch import Tensor
 
 from srfca import ClientData, InputError, LocalTraining, Partition, Simulation, data
 from srfca.federation import Counting, Federation, Subspaces
 from srfca.methods import PACFL, Oracle
-from srfca.methods.pacfl import principal_angles
+from srfca.methods.pacfl import principal_angles, smallest_vector_angles
 from srfca.models import linear, mlp
 from srfca.testing import ReferenceFederation
 from tests import examples
@@ -47,6 +48,37 @@ def test_subspaces_are_those_of_the_reference(sizes: list[int], shape: tuple[int
         torch.testing.assert_close(
             projections(bases[..., :rank]), projections(expected[..., :rank])
         )
+
+
+def test_subspaces_of_classes_are_those_of_the_reference() -> None:
+    """Class after class; a class without samples has zeros."""
+    made = examples.classification([30, 9, 14], (6,))
+    model = examples.doubled(mlp(6, 3))
+    request = Subspaces(np.array([2, 0]), 2, 4)
+    bases = Simulation(made, model).ask(request).values
+    expected = ReferenceFederation(made, model).ask(request).values
+    assert bases.shape == (2, 6, 8)
+    torch.testing.assert_close(bases.abs(), expected.abs())
+    assert bool((bases[..., 6:] == 0).all()), "there are three classes"
+    assert float(bases[..., 0].norm(dim=1).min()) == pytest.approx(1)
+
+
+def test_classes_are_compared_by_the_smallest_angle_of_any_vectors() -> None:
+    half = 0.5**0.5
+    clients = torch.tensor([[[1, 0], [0, 0], [0, 1.0]], [[half, 0], [half, 0], [0, 0]]])
+    angles = smallest_vector_angles(torch.cat([clients, -clients[:1]]))
+    np.testing.assert_allclose(angles, [[0, 45, 0], [45, 0, 45], [0, 45, 0]], atol=1e-5)
+
+
+def test_groups_by_classes_are_found_by_subspaces_of_classes() -> None:
+    """Clients that have other classes have other vectors, and no label is sent."""
+    x, y = (torch.tensor(value) for value in load_digits(return_X_y=True))
+    x = x.float() / 16
+    halves = [torch.isin(y, torch.arange(5)), ~torch.isin(y, torch.arange(5))]
+    shards = [(x[half][i::5], y[half][i::5]) for half in halves for i in range(5)]
+    made = ClientData.from_arrays(shards, truth=np.arange(10) // 5)
+    method = PACFL(per_class=True, angle="smallest", rank=3, k=2, local=LOCAL)
+    assert method.fit(Simulation(made, mlp(64, 16, 10))).partition == made.truth
 
 
 def test_subspaces_are_of_training_data_alone() -> None:
@@ -169,6 +201,7 @@ def test_blocks_do_not_matter() -> None:
     [
         {"rank": 0},
         {"angle": "largest"},
+        {"per_class": True},
         {"threshold": -1.0},
         {"k": 0},
         {"linkage": "ward"},

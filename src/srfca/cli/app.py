@@ -18,7 +18,9 @@ from srfca.cli import (
     flower,
     predict,
     report,
+    reproduce,
     run,
+    theory,
     tune,
     watch,
 )
@@ -43,6 +45,7 @@ app.command("list")(catalog.list_all)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
 app.command("predict")(predict.predict)
 app.command("assign")(predict.assign)
@@ -50,6 +53,7 @@ app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("figure")(report.figure)
 app.command("watch")(watch.watch)
+app.command("theory")(theory.theory)
 
 data_app = _make_app("Check and download data sets.")
 data_app.command("check")(data.check)

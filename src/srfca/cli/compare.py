@@ -43,7 +43,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="KEY,...",
-            help="Methods of 'srfca list', or your MODULE:CLASS, separated by commas.",
+            help="Methods of 'srfca list', or your MODULE:CLASS, separated by commas; one method "
+            "may have several lines: ifca,ifca:restarts=5,cfl:paper.",
         ),
     ] = None,
     seed: Seed = 0,

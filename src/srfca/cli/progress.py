@@ -58,7 +58,7 @@ class RunsProgress:
         self.finished += 1
         self.stage_bars.prefix = f"{self.finished + 1}/{self.total} "
         self.bar.update(self._task, completed=self.finished, description=f"last: {outcome.spec}")
-        if self._lines and not outcome.reused:
+        if self._lines and not outcome.reused and not outcome.postponed:
             line = f"{self.finished}/{self.total} {outcome_line(outcome)}"
             print(line, file=sys.stderr, flush=True)
 

@@ -39,6 +39,14 @@ def run(
             help="A method of 'srfca list', or your MODULE:CLASS; default: sr-fca.",
         ),
     ] = "sr-fca",
+    literal: Annotated[
+        bool,
+        typer.Option(
+            "--literal",
+            help="The paper's SR-FCA and nothing else, as --method sr-fca-literal; its lambda is "
+            "--set threshold=NUMBER.",
+        ),
+    ] = False,
     seed: Seed = 0,
     fine_tune: FineTune = None,
     curves: Curves = None,
@@ -102,6 +110,11 @@ def run(
         if out is not None:
             notes.enter_context(locked(out))
         method = method_key(method)
+        require(
+            not literal or method in ("sr-fca", "sr-fca-literal"),
+            f"--literal is for SR-FCA, not for {method}: leave one of them out",
+        )
+        method = "sr-fca-literal" if literal else method
         experiment = options.load([method], fine_tune, curves)
         made = runner.make_method(experiment, method)
         check_report(report)

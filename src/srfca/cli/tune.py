@@ -1,4 +1,4 @@
-"""``srfca tune``: search for parameters of SR-FCA."""
+"""``srfca tune``: search for parameters of a method."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 @with_experiment
 def tune(
     options: ExperimentOptions,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY",
+            show_default=False,
+            help="A method of 'srfca list', or your MODULE:CLASS; default: sr-fca.",
+        ),
+    ] = "sr-fca",
     trials: Annotated[
         int,
         typer.Option(
@@ -41,26 +49,29 @@ def tune(
         Path | None, typer.Option(help="Keep the search in this folder, or resume it.")
     ] = None,
 ) -> None:
-    """Search learning rate, trim and threshold of SR-FCA on validation data."""
+    """Search learning rate and parameters of a method (SR-FCA) on validation data."""
     from srfca.callbacks import ProgressBars
     from srfca.cli import tables
     from srfca.cli.console import show
     from srfca.experiments import tune as search
+    from srfca.methods.registry import method_key, method_name
 
     def on_finish(trial: Trial) -> None:
         if not as_json:
             print(tables.trial_line(trial), file=sys.stderr, flush=True)
 
     with interruptible():
-        experiment = options.load(["sr-fca"])
+        method = method_key(method)
+        experiment = options.load([method])
         ranked = search.tune(
-            experiment, trials=trials, seeds=seeds, device=options.device, folder=options.data_dir,
-            out=out, monitor=ProgressBars(), on_finish=on_finish,
+            experiment, method, trials=trials, seeds=seeds, device=options.device,
+            folder=options.data_dir, out=out, monitor=ProgressBars(), on_finish=on_finish,
         )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(search.summarize(experiment, ranked)))
+        typer.echo(json.dumps(search.summarize(experiment, ranked, method)))
         return
     failed = sum(trial.loss is None for trial in ranked)
-    show(f"{experiment.name}, {len(ranked)} trials, {failed} failed", style="bold")
+    title = f"{experiment.name}, {method_name(method)}, {len(ranked)} trials, {failed} failed"
+    show(title, style="bold")
     show(tables.trials_table(ranked[:5]))
     show("Best: " + " ".join(f"--set {setting}" for setting in ranked[0].settings))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
+from srfca.clustering.dense_graphs import (
+    MAX_VERTICES,
+    correlation_clustering_of_all,
+    disagreements_of_all,
+)
 from srfca.clustering.graph import Graph, cluster_graph, disagreements, threshold_graph
 from srfca.clustering.matrix import Matrix, off_diagonal
-from srfca.clustering.partition import Partition
+from srfca.clustering.partition import Labels, Partition
 from srfca.clustering.profile import MIN_CLIENTS, Profile
 
 Metric = Literal["auto", "distance", "profile"]
@@ -24,6 +30,8 @@ _QUANTILES = 40
 """Quantiles of the distances that are candidates, less one."""
 _GAPS = 10
 """Widest gaps between distances whose middles are candidates."""
+_RESTARTS = 2
+"""Pivot orders by which a candidate's graph is clustered."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +51,18 @@ class Candidate:
     """Disagreements as a fraction of the edges or of the non-edges, whichever are fewer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluated:
-    """A candidate with its graph and clusters."""
+    """A candidate with the matrix that its threshold applies to, and its clusters."""
 
     candidate: Candidate
-    graph: Graph
+    matrix: Matrix
     partition: Partition
+
+    @property
+    def graph(self) -> Graph:
+        """The graph at the threshold."""
+        return threshold_graph(self.matrix, self.candidate.threshold)
 
 
 def evaluate_candidates(
@@ -61,36 +74,72 @@ def evaluate_candidates(
         matrices.append(("profile", profile.distances, profile.noise))
     evaluated = []
     for name, matrix, minimum in matrices:
-        for threshold in _candidate_thresholds(matrix):
-            graph = threshold_graph(matrix, threshold)
-            if threshold >= minimum and _minority(graph) > 0:
-                item = _evaluate(graph, name, threshold, min_size, seed)
-                if len(distances) >= MIN_CLIENTS or _is_separated(distances, item.partition):
-                    evaluated.append(item)
+        thresholds = [value for value in _candidate_thresholds(matrix) if value >= minimum]
+        for clustered in _cluster_all(matrix, thresholds, seed):
+            item = _evaluate(clustered, matrix, name, min_size)
+            if len(distances) >= MIN_CLIENTS or _is_separated(distances, item.partition):
+                evaluated.append(item)
     return evaluated
 
 
-def _evaluate(graph: Graph, metric: str, threshold: float, min_size: int, seed: int) -> Evaluated:
-    """Cluster a candidate's graph and measure the disagreement."""
-    partition = cluster_graph(graph, "correlation", seed, restarts=2)
-    wrong, minority = disagreements(graph, partition.labels), _minority(graph)
+@dataclass(frozen=True, eq=False)
+class _Clustered:
+    """The clusters of the graph at a threshold."""
+
+    threshold: float
+    labels: Labels
+    disagreements: float
+    minority: float
+    """The edges or the non-edges, whichever are fewer."""
+
+
+def _cluster_all(matrix: Matrix, thresholds: Sequence[float], seed: int) -> list[_Clustered]:
+    """Cluster the graph of each threshold that has both edges and non-edges."""
+    count = len(matrix)
+    if count > MAX_VERTICES:
+        graphs = ((value, threshold_graph(matrix, value)) for value in thresholds)
+        return [
+            _cluster(graph, value, seed) for value, graph in graphs if _minority(graph.nnz, count)
+        ]
+    edges = matrix <= np.asarray(thresholds)[:, None, None]
+    edges[:, np.arange(count), np.arange(count)] = False
+    minorities = [_minority(int(number), count) for number in edges.sum((1, 2))]
+    mixed = np.flatnonzero(minorities)
+    labels = correlation_clustering_of_all(edges[mixed], seed, _RESTARTS)
+    wrong = disagreements_of_all(edges[mixed], labels)
+    return [
+        _Clustered(thresholds[number], labels[place], float(wrong[place]), minorities[number])
+        for place, number in enumerate(mixed.tolist())
+    ]
+
+
+def _cluster(graph: Graph, threshold: float, seed: int) -> _Clustered:
+    labels = cluster_graph(graph, "correlation", seed, _RESTARTS).labels
+    minority = _minority(graph.nnz, len(labels))
+    return _Clustered(threshold, labels, disagreements(graph, labels), minority)
+
+
+def _evaluate(clustered: _Clustered, matrix: Matrix, metric: str, min_size: int) -> Evaluated:
+    """Return a candidate with its disagreement."""
+    partition = Partition(clustered.labels)
+    wrong, minority = clustered.disagreements, clustered.minority
     prior = PRIOR_PER_CLIENT * len(partition)
-    large = partition.drop_smaller_than(max(min_size, 2))
+    sizes = np.bincount(partition.labels)
+    is_large = sizes >= max(min_size, 2)
     candidate = Candidate(
         metric=metric,
-        threshold=threshold,
-        num_clusters=large.num_clusters,
-        num_unclustered=len(large.unclustered),
+        threshold=clustered.threshold,
+        num_clusters=int(is_large.sum()),
+        num_unclustered=int(sizes[~is_large].sum()),
         smoothed_disagreement=(wrong + prior) / (minority + prior),
         disagreement=wrong / minority,
     )
-    return Evaluated(candidate, graph, partition)
+    return Evaluated(candidate, matrix, partition)
 
 
-def _minority(graph: Graph) -> float:
+def _minority(num_edges: int, num_vertices: int) -> float:
     """Count the edges or the non-edges, whichever are fewer."""
-    count = graph.shape[0]
-    return float(min(graph.nnz, count * (count - 1) - graph.nnz)) / 2
+    return float(min(num_edges, num_vertices * (num_vertices - 1) - num_edges)) / 2
 
 
 def _is_separated(distances: Matrix, partition: Partition) -> bool:
@@ -100,7 +149,8 @@ def _is_separated(distances: Matrix, partition: Partition) -> bool:
     within = distances[same & ~np.eye(len(distances), dtype=bool)]
     if len(across) == 0 or len(within) == 0:
         return False
-    return bool(across.mean() >= MIN_SEPARATION * within.mean())
+    with np.errstate(over="ignore"):  # a mean of distances near the largest number is infinite
+        return bool(across.mean() >= MIN_SEPARATION * within.mean())
 
 
 def _candidate_thresholds(matrix: Matrix) -> list[float]:
@@ -110,5 +160,5 @@ def _candidate_thresholds(matrix: Matrix) -> list[float]:
         return []
     quantiles = np.quantile(values, np.arange(1, _QUANTILES) / _QUANTILES)
     widest = np.argsort(-np.diff(values), kind="stable")[:_GAPS]
-    middles = (values[widest] + values[widest + 1]) / 2
+    middles = values[widest] / 2 + values[widest + 1] / 2
     return [float(value) for value in np.unique(np.concatenate([quantiles, middles]))]

@@ -69,7 +69,7 @@ def cluster_graph(
         graph: Adjacency matrix ``[m, m]``.
         method: ``correlation``, ``components`` or ``cliques``.
         seed: Seed of the pivot orders of correlation clustering.
-        restarts: Number of these orders.
+        restarts: Number of these orders; 0 is a single one, without local moves.
 
     Returns:
         A partition of all m vertices.
@@ -97,9 +97,12 @@ def cluster_graph(
 def correlation_clustering(graph: Graph, seed: int = 0, restarts: int = RESTARTS) -> Labels:
     """Return the best labels ``[m]`` of several random pivot orders, improved by local moves.
 
-    "Best" means fewest ``disagreements``; the first order wins a tie.
+    "Best" means fewest ``disagreements``; the first order wins a tie. With no restarts it is one
+    pass of pivots, as they are: the randomized approximation algorithm.
     """
     rng = np.random.default_rng(seed)
+    if not restarts:
+        return pivot_graph(graph, rng.permutation(graph.shape[0]))
     both_directions = sparse.csr_array(graph + graph.T)
     orders = (rng.permutation(graph.shape[0]) for _ in range(restarts))
     solutions = [improve(both_directions, pivot_graph(graph, order)) for order in orders]

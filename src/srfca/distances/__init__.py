@@ -13,7 +13,9 @@ from srfca.distances.functions import (
     one_sided_loss,
     presence_balanced_cross_loss,
 )
+from srfca.distances.matched import matched
 from srfca.distances.model_set import ModelSet
+from srfca.distances.wasserstein import wasserstein
 
 __all__ = [
     "DISTANCES",
@@ -25,7 +27,9 @@ __all__ = [
     "cross_loss",
     "distance_named",
     "lq",
+    "matched",
     "norms",
     "one_sided_loss",
     "presence_balanced_cross_loss",
+    "wasserstein",
 ]

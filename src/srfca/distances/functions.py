@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from srfca.distances.matched import matched
 from srfca.distances.model_set import ModelSet
+from srfca.distances.wasserstein import wasserstein
 from srfca.errors import InputError, require, unknown
 
 Distance = Callable[[ModelSet, ModelSet], np.ndarray]
@@ -22,19 +24,24 @@ _BLOCK = 2**23
 def lq(q: float) -> Distance:
     """Return the l_q norm of the difference of two models as a distance.
 
+    It is over the trained coordinates: buffers, such as BatchNorm's statistics, do not count.
+
     Raises:
         InputError: Unless q >= 1.
     """
     require(q >= 1, f"l_q needs q >= 1, not {q}")
 
     def distance(a: ModelSet, b: ModelSet) -> np.ndarray:
-        return norms(a.models, b.models, q).cpu().numpy()
+        return norms(a.trained, b.trained, q).cpu().numpy()
 
     return distance
 
 
 def norms(a: Tensor, b: Tensor, q: float, block: int | None = None) -> Tensor:
     """Return the l_q norms of the differences of two sets of rows, in float64.
+
+    For q > 2 differences are divided by the largest of their pair, so that no power overflows or
+    vanishes.
 
     Args:
         a: ``[k, P]``
@@ -52,12 +59,25 @@ def norms(a: Tensor, b: Tensor, q: float, block: int | None = None) -> Tensor:
     )
     if q == torch.inf:
         return reduce(torch.maximum, parts)
+    if q > 2:
+        return _scaled_norms(a, b, q, block)
     return reduce(torch.add, (part**q for part in parts)) ** (1 / q)
 
 
+def _scaled_norms(a: Tensor, b: Tensor, q: float, block: int) -> Tensor:
+    largest = norms(a, b, torch.inf, block)
+    scale = largest.where((largest > 0) & largest.isfinite(), 1.0)
+    total = torch.zeros_like(largest)
+    for u, v in zip(a.split(block, 1), b.split(block, 1), strict=True):
+        columns = v.double()
+        for i, row in enumerate(u.double()):
+            total[i] += ((columns - row).abs() / scale[i].unsqueeze(1)).pow(q).sum(1)
+    return largest * total ** (1 / q)
+
+
 def cosine(a: ModelSet, b: ModelSet) -> np.ndarray:
-    """Return one minus the cosine of the angle between two models."""
-    u, v = (torch.nn.functional.normalize(s.models.double(), dim=1) for s in (a, b))
+    """Return one minus the cosine of the angle between two models' trained coordinates."""
+    u, v = (torch.nn.functional.normalize(s.trained.double(), dim=1) for s in (a, b))
     return (1 - u @ v.T).cpu().numpy()
 
 
@@ -118,6 +138,8 @@ DISTANCES: dict[str, Distance] = {
     "presence_balanced_cross_loss": presence_balanced_cross_loss,
     "one_sided_loss": one_sided_loss,
     "cosine": cosine,
+    "matched": matched,
+    "wasserstein": wasserstein,
     "l1": lq(1),
     "l2": lq(2),
     "linf": lq(float("inf")),

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Partition
 from srfca.federation.classes import Asks, class_shares
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.replies import Clients
 from srfca.federation.requests import BalancedLosses, ClassCounts, Losses, Request, Subsample
+from srfca.models.architecture import Architecture
 from srfca.random import Key, client_words, streams
 
 LossKind = Literal["plain", "balanced", "presence"]
 """Mean losses, class-balanced losses, or class-balanced losses by the presence of classes alone."""
+
+
+class Source(Asks, Protocol):
+    """Where losses are asked for, and what is known of the models' rows: a federation, or a run."""
+
+    @property
+    def layers(self) -> Mapping[str, slice]:
+        """Where each trained layer lies in a row."""
+        ...
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module; None if that is not known here."""
+        ...
 
 
 @dataclass(eq=False)
@@ -64,14 +81,16 @@ class ModelSet:
         subsample: Losses are computed on some of each client's samples; None is all.
         trained_by: Clients ``[t]`` whose data the models were trained on, and the model of each
             ``[t]``; None is the clients that represent them.
+        winsorized: Whether outliers among the losses on one model's clients are winsorized.
     """
 
-    source: Asks
+    source: Source
     models: Tensor
     clients: Clients
     represents: NDArray[np.int64]
     subsample: Subsample | None = None
     trained_by: tuple[Clients, NDArray[np.int64]] | None = None
+    winsorized: bool = True
     _losses: dict[LossKind, _LossCache] | None = field(default=None, repr=False)
     _shares: dict[bool, Tensor] | None = field(default=None, repr=False)
     _classes: _ClassCache = field(default_factory=_ClassCache, repr=False)
@@ -85,7 +104,7 @@ class ModelSet:
     @classmethod
     def of_clients(
         cls,
-        source: Asks,
+        source: Source,
         models: Tensor,
         clients: Clients | None = None,
         subsample: Subsample | None = None,
@@ -104,7 +123,7 @@ class ModelSet:
     @classmethod
     def of_clusters(
         cls,
-        source: Asks,
+        source: Source,
         client_ids: tuple[str, ...],
         models: Tensor,
         partition: Partition,
@@ -128,6 +147,11 @@ class ModelSet:
             clients = np.sort(np.concatenate(chosen))
         trained_by = (clustered, partition.labels[clustered])
         return cls(source, models, clients, partition.labels[clients], subsample, trained_by)
+
+    @property
+    def trained(self) -> Tensor:
+        """The trained coordinates of the models, without buffers like BatchNorm's: ``[k, n]``."""
+        return Coordinates.trained(self.source.layers).take(self.models)
 
     def take(self, positions: NDArray[np.int64]) -> ModelSet:
         """Return some of the models of clients, each represented by its client."""
@@ -222,12 +246,33 @@ class ModelSet:
         """Return the loss of each model on the data of each other model: ``[k, l]``.
 
         It is the mean over the clients that represent the other model and for which it is known,
-        NaN if there are none.
+        NaN if there are none. Outliers among a model's clients are winsorized, unless the other
+        models say otherwise.
         """
         clients, position = np.unique(other.clients, return_inverse=True)
         represents, count = torch.tensor(other.represents), len(other.models)
         losses = self.losses_on(clients, kind).double()[:, torch.tensor(position)]
+        if other.winsorized:
+            losses = _without_outliers(losses, other.represents)
         zeros = losses.new_zeros(len(losses), count)
         replies = zeros.index_add(1, represents, (~losses.isnan()).double())
         shares = (losses / replies[:, represents]).masked_fill(losses.isnan(), 0.0)
         return zeros.index_add(1, represents, shares).masked_fill(replies == 0, torch.nan)
+
+
+def _without_outliers(losses: Tensor, represents: NDArray[np.int64]) -> Tensor:
+    """Winsorize losses ``[k, n]`` among the clients that represent the same model.
+
+    Args:
+        losses: ``[k, n]``, NaN if unknown: a client that is unknown for one model is not changed.
+        represents: ``[n]`` the model of each client.
+    """
+    counts = np.bincount(represents)
+    if not len(counts) or counts.max() < 3:
+        return losses
+    answered = ~losses.isnan().any(0).numpy()
+    bounded = losses.clone()
+    for model in np.flatnonzero(counts >= 3).tolist():
+        members = np.flatnonzero((represents == model) & answered)
+        bounded[:, members] = winsorize(losses[:, members])
+    return bounded

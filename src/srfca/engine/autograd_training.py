@@ -63,7 +63,8 @@ class AutogradClient:
     def loss(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a model ``[P]``, differentiable in the row."""
         state = self._network.layout.unstack(row.unsqueeze(0)) | self._buffers
-        return self._network.losses(state, x.unsqueeze(0), y.unsqueeze(0)).mean()
+        smoothing = self.local.label_smoothing
+        return self._network.losses(state, x.unsqueeze(0), y.unsqueeze(0), smoothing).mean()
 
     def gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient ``[P]`` of the mean loss; zero for buffers."""

@@ -56,7 +56,8 @@ class Worker:
         """Return buffers for this kind of block; with ``graph`` a step is captured."""
         kind = (
             block.plan.index.shape, local.optimizer, local.momentum, local.weight_decay, local.clip,
-            local.mu, local.keep_state, block.corrections is not None, trainable, graph,
+            local.mu, local.keep_state, local.label_smoothing, block.corrections is not None,
+            trainable, graph,
         )  # fmt: skip
         if kind not in self._buffers:
             buffers = BlockBuffers(
@@ -160,7 +161,12 @@ class Executor:
         """Train the clients of all blocks; return the optimizer states if they are kept."""
         while len(self._workers) < min(self.num_workers, len(blocks)):
             self._workers.append(Worker(self._network, self._samples, self._augment))
-        with_numba = self.uses_numba and self._fills_threads(blocks) and self._import_numba()
+        with_numba = (
+            self.uses_numba
+            and not local.label_smoothing
+            and self._fills_threads(blocks)
+            and self._import_numba()
+        )
         states: list[OptimizerState | None] = [None] * len(blocks)
         report = _synchronized(progress.callback())
 

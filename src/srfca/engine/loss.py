@@ -24,6 +24,32 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
 
+def smoothed(loss: Loss, smoothing: float) -> Loss:
+    """Return the cross entropy with smoothed labels: this share of each is spread over all classes.
+
+    Args:
+        loss: The loss.
+        smoothing: The share; 0 returns the loss itself.
+
+    Raises:
+        InputError: If the loss is not cross entropy.
+    """
+    if smoothing == 0:
+        return loss
+    require(
+        loss is cross_entropy,
+        f"label_smoothing={smoothing} needs the loss cross_entropy, with classes as targets",
+    )
+
+    def smoothed_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = functional.cross_entropy(
+            outputs, targets, reduction="none", label_smoothing=smoothing
+        )
+        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+
+    return smoothed_cross_entropy
+
+
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the squared error, averaged over the outputs of a sample: ``[n]``."""
     if outputs.shape != targets.shape:

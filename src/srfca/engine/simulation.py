@@ -81,6 +81,8 @@ class Simulation:
             on it.
         validation: The fraction of each client's training samples that is held out.
         seed: Decides which ones.
+        negative_losses: Whether ``loss`` may be negative. If not, a reply with a negative loss is
+            refused.
 
     Attributes:
         architecture: What a row needs to become a module.
@@ -116,11 +118,13 @@ class Simulation:
         block_size: int | None = None,
         validation: float = 0.1,
         seed: int = 0,
+        negative_losses: bool = False,
     ) -> None:
         if block_size is not None:
             require_positive(block_size=block_size)
         require_seed(seed)
         self.data = data
+        self.negative_losses = negative_losses
         self.device = _device(device)
         self._model = model
         module = make_module(model, seed=0).to(self.device)
@@ -254,7 +258,16 @@ class Simulation:
         return self._layout.row(make_module(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
-        """Return a row ``[P]`` as a module, with the frozen part of the model."""
+        """Return a row ``[P]`` as a module, with the frozen part of the model.
+
+        Raises:
+            InputError: If the row does not have P coordinates.
+        """
+        length = self._layout.length
+        require(
+            tuple(row.shape) == (length,),
+            f"a row of this model has the shape ({length},), not {tuple(row.shape)}",
+        )
         return self._layout.load(row, make_module(self._model, seed=0).to(self.device)).eval()
 
     def ask(self, request: Request[Value]) -> Replies[Value]:
@@ -476,7 +489,10 @@ class Simulation:
         )
         features = samples.x[0].numel()
         if not len(clients):
-            return torch.empty(0, features, rank, dtype=self._layout.dtype, device=self.device)
+            width = request.num_vectors
+            return torch.empty(0, features, width, dtype=self._layout.dtype, device=self.device)
+        if request.num_classes:
+            return self._class_subspaces(request, clients)
         fewest = int(samples.sizes[clients].argmin())
         count, name = int(samples.sizes[clients][fewest]), self.client_ids[int(clients[fewest])]
         require(
@@ -486,6 +502,23 @@ class Simulation:
         )
         bases = [_leading(samples.of(client)[0].flatten(1), rank) for client in clients.tolist()]
         return torch.stack(bases).to(self._layout.dtype)
+
+    def _class_subspaces(self, request: Subspaces, clients: Tensor) -> Tensor:
+        """Return the leading directions of each class: ``[c, features, num_classes * rank]``."""
+        samples, rank = self._samples["train"], request.rank
+        features = samples.x[0].numel()
+        require(1 <= rank <= features, f"rank must be from 1 to {features}, not {rank}")
+        require(not samples.y.is_floating_point(), "subspaces of classes need classes as targets")
+        shape = (len(clients), features, request.num_vectors)
+        bases = torch.zeros(shape, dtype=torch.float64, device=self.device)
+        for place, client in enumerate(clients.tolist()):
+            x, y = samples.of(client)
+            for label in y.unique().tolist():
+                inputs = x[y == label].flatten(1)
+                leading = _leading(inputs, min(rank, len(inputs)))
+                start = label * rank
+                bases[place, :, start : start + leading.shape[1]] = leading
+        return bases.to(self._layout.dtype)
 
     def _collect(self, request: Collect) -> Tensor:
         return self.personal.get(request.personal, request.clients, self.data.client_ids)

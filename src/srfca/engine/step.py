@@ -92,7 +92,7 @@ class BlockBuffers:
         _, count, width = block.plan.index.shape
         self._network, self._samples, self._augment, self._local = network, samples, augment, local
         self._state = network.empty_state(count, device)
-        self._gradients = network.gradients(self._state)
+        self._gradients = network.gradients(self._state, local.label_smoothing)
         self._anchors = network.empty_state(count, device) if local.mu else {}
         corrected = block.corrections is not None
         self._corrections = network.empty_state(count, device) if corrected else {}

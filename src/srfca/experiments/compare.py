@@ -65,7 +65,8 @@ def compare(
 
     Args:
         experiment: What to run.
-        methods: Keys of methods, or ``MODULE:CLASS``.
+        methods: Keys of methods, ``MODULE:CLASS``, or variants such as ``ifca:restarts=5``, which
+            are lines of their own (``split_variant``).
         seeds: One run each.
         k: Numbers of clusters for the methods that need one; None is those of the experiment.
         equal_budget: Give every method the local steps that SR-FCA may take.
@@ -189,7 +190,7 @@ def execute(
                 finish(executor.execute(spec))
     ordered = [outcomes[spec] for spec in specs]
     metrics = [outcome.metrics for outcome in ordered if outcome.metrics is not None]
-    failures = [run for run in ordered if run.metrics is None]
+    failures = [run for run in ordered if run.metrics is None and not run.postponed]
     return Comparison(metrics, failures, reused, ordered)
 
 
@@ -212,7 +213,7 @@ def _numbers_of_clusters(
     """Return k if it is given, else what the method's section says, else the experiment's."""
     if k is not None:
         return list(dict.fromkeys(k))
-    setting = experiment.sections.get(key, {}).get("k")
+    setting = experiment.values(key).get("k")
     return experiment.k if setting is None else [setting]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,10 +16,11 @@ from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.answer import analyze_run
-from srfca.experiments.experiment import Experiment, method_class
+from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.locks import locked
 from srfca.methods import Monitor, Monitors
+from srfca.methods.registry import method_name
 from srfca.progress import Callback
 
 
@@ -32,6 +34,7 @@ class RunSpec:
         k: The number of clusters, for a method that needs it.
         settings: Changes of the experiment, as ``--set`` takes them.
         experiment: Name of the experiment, if there are several.
+        row: Key of the table's row, if a method has several.
     """
 
     method: str
@@ -39,11 +42,19 @@ class RunSpec:
     k: int | None = None
     settings: tuple[str, ...] = ()
     experiment: str = ""
+    row: str = ""
 
     def __str__(self) -> str:
         k = "" if self.k is None else f" K={self.k}"
         experiment = f"{self.experiment}, " if self.experiment else ""
-        return f"{experiment}{method_class(self.method).name}{k} seed {self.seed}"
+        return f"{experiment}{self.row or method_name(self.method)}{k} seed {self.seed}"
+
+    @property
+    def label(self) -> str:
+        """Row or method, K and seed, as part of a file name."""
+        method = re.sub(r"[^\w.=-]", ".", self.row or self.method)  # what every file system allows
+        k = "" if self.k is None else f"-k{self.k}"
+        return f"{method}{k}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class RunOutcome:
         reused: Whether it was read from disk.
         warnings: What is doubtful about it.
         analysis: The answer of a run that finds clusters, if it was analyzed.
+        postponed: Whether it was not started, for lack of time.
     """
 
     spec: RunSpec
@@ -65,6 +77,7 @@ class RunOutcome:
     reused: bool = False
     warnings: tuple[str, ...] = ()
     analysis: Analysis | None = None
+    postponed: bool = False
 
 
 OnFinish = Callable[[RunOutcome], None]
@@ -74,7 +87,10 @@ OnFinish = Callable[[RunOutcome], None]
 class Executor(Protocol):
     """Executes runs, and reads those that are saved."""
 
-    out: Path | None
+    @property
+    def out(self) -> Path | None:
+        """The folder that runs are saved in."""
+        ...
 
     def execute(self, spec: RunSpec) -> RunOutcome:
         """Run a method and save the run; errors are captured in the outcome."""
@@ -166,9 +182,7 @@ class RunExecutor:
         """Return the folder that a run is saved in, None if runs are not saved."""
         if self.out is None:
             return None
-        method = spec.method.replace(":", ".")  # not allowed in file names everywhere
-        k = "" if spec.k is None else f"-k{spec.k}"
-        return self.out / f"{method}{k}-seed{spec.seed}-{self._digest(spec)}"
+        return self.out / f"{spec.label}-{self._digest(spec)}"
 
 
 @contextmanager

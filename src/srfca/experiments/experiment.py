@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -17,13 +18,15 @@ from srfca.experiments.synonyms import SYNONYMS, hint
 from srfca.experiments.user_model import import_model
 from srfca.federation import LocalTraining
 from srfca.methods import METHODS, Method
-from srfca.methods.registry import method_key
+from srfca.methods.registry import method_key, method_of, split_variant
 from srfca.models import MODELS
 
 SHARED_SECTIONS = ("data", "model", "federation", "local_training")
 """Sections that all methods share. Each method has a section besides, named by its key."""
 DEFAULT_K = (2, 3, 4)
 """Numbers of clusters for the methods that need one, unless the experiment has others."""
+_OF_VARIANT = re.compile(r"([^=]+:.*=.*)\.(\w+)\s*=([^=]*)")
+"""An assignment in the section of a variant: its key has an equals sign itself."""
 _SET_BY_THE_RUN = ("seed", "local", "folder", "device", "truth")
 """Parameters that are no settings of an experiment."""
 _WARM_START = {"warm_start": int, "warm_lr": float}
@@ -70,18 +73,23 @@ class Experiment:
     def with_methods(self, keys: Iterable[str]) -> Experiment:
         """Return this experiment with a section for each of these methods.
 
-        Registered methods have one already; this is for methods by ``MODULE:CLASS``.
+        Registered methods have one already; this is for variants (``split_variant``) and for
+        methods by ``MODULE:CLASS``.
 
         Raises:
-            InputError: If there is no such method.
+            InputError: If there is no such method, or a variant has a setting that it has not.
         """
+        keys = [name for key in keys for name in (split_variant(key)[0], key)]
         new = [key for key in dict.fromkeys(keys) if key not in self.sections]
         if not new:
             return self
         for key in new:
             method_class(key)
         sections: dict[str, Mapping[str, Any]] = {**self.sections, **{key: {} for key in new}}
-        return replace(self, sections=sections)._apply(self.settings, new)
+        experiment = replace(self, sections=sections)._apply(self.settings, new)
+        for key in new:
+            experiment.values(key)
+        return experiment
 
     def set(self, assignments: Iterable[str]) -> Experiment:
         """Return this experiment with each ``key=value`` applied in turn.
@@ -94,9 +102,8 @@ class Experiment:
             InputError: If a key is unknown, or a value is not allowed.
         """
         assignments = list(assignments)
-        sections = [assignment.partition("=")[0].strip() for assignment in assignments]
-        imported = [key.rpartition(".")[0] for key in sections if ":" in key]
-        return self.with_methods(imported)._apply(assignments)
+        sections = [split_assignment(assignment)[0] for assignment in assignments]
+        return self.with_methods(key for key in sections if ":" in key)._apply(assignments)
 
     def require_used(self, assignments: Iterable[str], methods: Sequence[str]) -> None:
         """Raise an error if nothing in a run of these methods has one of these settings.
@@ -108,17 +115,16 @@ class Experiment:
         Raises:
             InputError: If a setting is unknown, or only methods that do not run have it.
         """
-        used = {part: self.parameters(part) for part in (*SHARED_SECTIONS, *methods)}
+        bases = [split_variant(key)[0] for key in methods]
+        used = {part: self.parameters(part) for part in (*SHARED_SECTIONS, *bases, *methods)}
         for assignment in assignments:
-            key = assignment.partition("=")[0].strip()
-            section, _, name = key.rpartition(".")
-            section = method_key(section)
+            section, name, _ = split_assignment(assignment)
             if section:
                 is_method = section in METHODS or ":" in section  # others are refused by set
                 require(
                     section in used or not is_method,
-                    f"the setting {key!r} would have no effect, because {section} does not run "
-                    f"(but {', '.join(methods)}): leave it out",
+                    f"the setting '{section}.{name}' would have no effect, because {section} does "
+                    f"not run (but {', '.join(methods)}): leave it out",
                 )
             elif not any(name in part for part in used.values()):
                 raise self._unused_setting(name, used, methods)
@@ -143,10 +149,7 @@ class Experiment:
         """Apply assignments to all sections, or to these only, which may then lack the key."""
         sections = {name: dict(section) for name, section in self.sections.items()}
         for assignment in assignments:
-            key, equals, text = assignment.partition("=")
-            require(bool(equals), f"--set takes key=value, not {assignment!r}")
-            section, _, name = key.strip().rpartition(".")
-            section = method_key(section)
+            section, name, text = split_assignment(assignment)
             types = {part: self.parameters(part) for part in sections}
             if section and section not in types:
                 raise unknown("section", section, types)
@@ -160,7 +163,8 @@ class Experiment:
                 raise unknown_setting(section, name, types)
             for part in targets:
                 if only is None or part in only:
-                    sections[part][name] = parse(text.strip(), types[part][name], key.strip())
+                    called = f"{section}.{name}" if section else name
+                    sections[part][name] = parse(text, types[part][name], called)
         return replace(self, sections=sections)
 
     def component(self, section: str) -> Callable[..., Any]:
@@ -177,16 +181,33 @@ class Experiment:
             case _:
                 return method_class(section)
 
+    def values(self, section: str) -> dict[str, Any]:
+        """Return the settings of a section; a variant has those of its method, and its own.
+
+        Raises:
+            InputError: If a setting of a variant is unknown, or its value not allowed.
+        """
+        base, settings = split_variant(section)
+        if base == section:
+            return dict(self.sections.get(section, {}))
+        overrides, types = {}, self.parameters(section)
+        for setting in settings:
+            _, name, text = split_assignment(setting)
+            if name not in types:
+                raise unknown_setting(section, name, {section: types})
+            overrides[name] = parse(text, types[name], f"{name} of {section}")
+        return {**self.sections.get(base, {}), **overrides, **self.sections.get(section, {})}
+
     def arguments(self, section: str) -> dict[str, Any]:
         """Return the arguments of what a section configures."""
-        values = self.sections.get(section, {})
+        values = self.values(section)
         if section in SHARED_SECTIONS:
             return {key: value for key, value in values.items() if key != "name"}
         return {key: value for key, value in values.items() if key in _method_parameters(section)}
 
     def local_training(self, method: str) -> dict[str, Any]:
         """Return the arguments of a method's ``LocalTraining``."""
-        values = self.sections.get(method, {}).items()
+        values = self.values(method).items()
         parameters = _method_parameters(method)
         return self.arguments("local_training") | {k: v for k, v in values if k not in parameters}
 
@@ -207,18 +228,36 @@ class Experiment:
 
 
 def method_class(key: str) -> type[Method]:
-    """Return a method by its key, or by ``MODULE:CLASS``.
+    """Return a method by its key, that of a variant, or ``MODULE:CLASS``.
 
     Raises:
         InputError: If there is none, or it cannot be run.
     """
-    method = METHODS[key]
+    method = method_of(key)
     require(
         isinstance(getattr(method, "name", None), str),
         f"method {key!r} must declare 'name', a string: its name in tables",
     )
     require(is_dataclass(method), f"method {key!r} must be a frozen dataclass")
     return method
+
+
+def split_assignment(assignment: str) -> tuple[str, str, str]:
+    """Split ``section.key=value`` into section, key and value; the section may be empty.
+
+    Raises:
+        InputError: If it is not of this form.
+
+    >>> split_assignment("lr=0.1"), split_assignment("ifca:restarts=5.lr=0.1")
+    (('', 'lr', '0.1'), ('ifca:restarts=5', 'lr', '0.1'))
+    """
+    match = _OF_VARIANT.fullmatch(assignment)
+    if match is not None:
+        return method_key(match[1].strip()), match[2], match[3].strip()
+    key, equals, value = assignment.partition("=")
+    require(bool(equals), f"--set takes key=value, not {assignment!r}")
+    section, _, name = key.strip().rpartition(".")
+    return method_key(section), name, value.strip()
 
 
 def _reload(
@@ -239,7 +278,9 @@ def _model(name: str) -> Callable[..., Any]:
 
 
 def _has(key: str, section: str, values: Mapping[str, Any]) -> bool:
-    """Tell whether a bare key concerns a section."""
+    """Tell whether a bare key concerns a section; a variant gets it from its method's."""
+    if split_variant(section)[1]:
+        return False
     return section in SHARED_SECTIONS or key in _method_parameters(section) or key in values
 
 

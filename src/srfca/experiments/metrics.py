@@ -13,6 +13,7 @@ import torch
 from srfca.data import ClientData
 from srfca.federation import ClientScores
 from srfca.methods import Result
+from srfca.methods.registry import method_name
 
 if TYPE_CHECKING:
     from srfca.experiments.runner import ScoredRun
@@ -36,10 +37,13 @@ def run_metrics(run: ScoredRun) -> Metrics:
     fine_tuned: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
     if run.fine_tuned_scores is not None:
         fine_tuned = score_metrics(run.fine_tuned_scores)
+    clusters: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
+    if run.cluster_scores is not None:
+        clusters = score_metrics(run.cluster_scores)
     return {
         "experiment": run.experiment,
         "method": run.method,
-        "name": result.method,
+        "name": method_name(run.method),
         "k": result.parameters.get("k"),
         "seed": result.seed,
         "clients": len(result.client_ids),
@@ -47,6 +51,8 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "scored_on": run.split,
         **score_metrics(run.scores),
         **{f"tuned_{name}": value for name, value in fine_tuned.items()},
+        "cluster_accuracy": clusters["accuracy"],
+        "cluster_loss": clusters["loss"],
         **asdict(result.budget),
         "validation_loss": last.loss,
         "validation_accuracy": last.accuracy,

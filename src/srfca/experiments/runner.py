@@ -32,6 +32,8 @@ class ScoredRun:
         federation: The clients.
         scores: Of each client's model on the client's data.
         fine_tuned_scores: The same after fine-tuning, if there was any.
+        cluster_scores: Of the model of each client's cluster, if clients have individual models
+            besides.
         split: What it was scored on: ``test``, or ``validation`` if there are no test data.
         seconds: How long it took; None if it was resumed.
     """
@@ -44,6 +46,7 @@ class ScoredRun:
     fine_tuned_scores: ClientScores | None
     split: Split
     seconds: float | None
+    cluster_scores: ClientScores | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -155,7 +158,12 @@ def run_method(
     for checked in (scores, fine_tuned):
         if checked is not None:
             _check_finite(checked, method.name, federation, split)
-    return ScoredRun(experiment.name, key, result, federation, scores, fine_tuned, split, seconds)
+    has_both = result.individual_models is not None and result.personal is None
+    shared = replace(result, individual_models=None)
+    clusters = shared.scores(federation, split) if has_both and (result.labels >= 0).all() else None
+    return ScoredRun(
+        experiment.name, key, result, federation, scores, fine_tuned, split, seconds, clusters
+    )
 
 
 def _make(experiment: Experiment, section: str, **arguments: Any) -> Any:

@@ -45,7 +45,7 @@ _EXTRA = (
 def run_settings(experiment: Experiment, method: str) -> dict[str, dict[str, Any]]:
     """Return those sections of an experiment that concern a method."""
     names = (*SHARED_SECTIONS, method)
-    return {name: dict(experiment.sections.get(name, {})) for name in names}
+    return {name: experiment.values(name) for name in names}
 
 
 def run_digest(experiment: Experiment, method: str, seed: int) -> str:

@@ -1,16 +1,17 @@
-"""Search for parameters of SR-FCA on validation data.
+"""Search for parameters of a method on validation data.
 
-The learning rate, trim (beta) and the threshold are searched with Optuna's TPE sampler. Test data
-are never used, and the seeds differ from those of reported results. The search is kept in a journal
-file: a search that was stopped resumes and ends with the same trials, because each suggestion
-depends on the finished trials alone.
+The learning rate, and the parameters that the method declares (``Method.searched``), are searched
+with Optuna's TPE sampler. Every method gets the same budget: as many trials, on the same seeds.
+Test data are never used, and the seeds differ from those of reported results. The search is kept in
+a journal file: a search that was stopped resumes and ends with the same trials, because each
+suggestion depends on the finished trials alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -25,16 +26,14 @@ from srfca.experiments import runner
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.saved import run_settings
 from srfca.files import replace_file, writable_folder
-from srfca.methods import Monitor
-from srfca.methods.sr_fca import SRFCA
+from srfca.methods import Method, Monitor
+from srfca.methods._common.search_space import Choices, Percentages, Range, SearchSpace
+from srfca.methods.registry import method_key
 
 FIRST_SEED = 1000
 """The first seed of a trial."""
 LR_FACTOR = 10.0
 """The learning rate is searched from a tenth to ten times that of the experiment."""
-MAX_TRIM = 0.4
-QUANTILES = (5, 95)
-"""Range of the threshold as a quantile of the distances, in percent."""
 JOURNAL, BEST = "journal.log", "best.json"
 
 
@@ -68,6 +67,7 @@ class Trial:
 
 def tune(
     experiment: Experiment,
+    method: str = "sr-fca",
     *,
     trials: int = 20,
     seeds: int = 1,
@@ -77,12 +77,14 @@ def tune(
     monitor: Monitor | None = None,
     on_finish: Callable[[Trial], None] = lambda trial: None,
 ) -> list[Trial]:
-    """Try settings of SR-FCA. The first trial is the experiment without changes.
+    """Try settings of a method. The first trial is the experiment without changes.
 
     A trial that fails (for example because it diverges) counts as a trial, with its error.
 
     Args:
-        experiment: What to tune.
+        experiment: What to tune it on.
+        method: Key of the method, or a variant. A method that needs the number of clusters is given
+            the true one, if it is known, and one that needs the truth the truth.
         trials: How many in all, including those of earlier calls with the same ``out``.
         seeds: Number of seeds that a trial is averaged over, from 1000 on.
         device: Where clients train.
@@ -100,14 +102,17 @@ def tune(
     for name, value in (("trials", trials), ("seeds", seeds)):
         require(value >= 1, f"{name} must be at least 1, not {value}")
     optuna = _import_optuna()
-    method = runner.make_method(experiment, "sr-fca")
-    study = _open_study(optuna, experiment, seeds, out)
+    key = method_key(method)
+    experiment = experiment.with_methods([key])
+    study = _open_study(optuna, experiment, key, seeds, out)
     if len(study.trials) < trials:
         federations = _make_federations(experiment, seeds, device, folder)
+        truth = federations[FIRST_SEED].data.truth
+        made: Method = runner.make_method(experiment, key, truth)
     for number in range(len(study.trials), trials):
-        suggestion = _suggest(optuna, study.trials, method)
-        settings = _as_settings(suggestion.params)
-        trial = _run_trial(number, settings, experiment, federations, monitor)
+        suggestion = _suggest(optuna, study.trials, made)
+        settings = _as_settings(key, made, suggestion.params)
+        trial = _run_trial(number, key, settings, experiment, federations, monitor)
         study.add_trial(_to_optuna(optuna, suggestion, trial))
         on_finish(trial)
     finished = [_from_optuna(stored) for stored in study.trials]
@@ -115,15 +120,18 @@ def tune(
     if ranked[0].loss is None:
         raise InputError(f"none of {len(ranked)} trials succeeded; the first: {ranked[0].error}")
     if out is not None:
-        content = json.dumps(summarize(experiment, ranked), indent=1) + "\n"
+        content = json.dumps(summarize(experiment, ranked, key), indent=1) + "\n"
         replace_file(out / BEST, content.encode())
     return ranked
 
 
-def summarize(experiment: Experiment, ranked: Sequence[Trial]) -> dict[str, Any]:
+def summarize(
+    experiment: Experiment, ranked: Sequence[Trial], method: str = "sr-fca"
+) -> dict[str, Any]:
     """Return the best trial and all others, ready for JSON."""
     return {
         "experiment": experiment.name,
+        "method": method,
         "scored_on": "validation",
         "best": asdict(ranked[0]),
         "trials": [asdict(trial) for trial in ranked],
@@ -145,67 +153,99 @@ def _make_federations(
     return federations
 
 
-def _suggest(optuna: ModuleType, previous: Sequence[Any], method: SRFCA) -> Any:
+def _suggest(optuna: ModuleType, previous: Sequence[Any], method: Method) -> Any:
     """Return an Optuna trial with the next parameters to try.
 
     Each suggestion has a new sampler, so that it depends on nothing but the previous trials.
     """
-    lr = method.local.lr
+    spaces = _search_spaces(method)
     if previous:
         sampler = optuna.samplers.TPESampler(seed=len(previous), constant_liar=False)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(previous)
         trial = study.ask()
     else:
-        unchanged = {"lr": lr, "trim": method.trim, **_threshold_parameters(method)}
-        trial = optuna.trial.FixedTrial(unchanged)
-    trial.suggest_float("lr", lr / LR_FACTOR, lr * LR_FACTOR, log=True)
-    trial.suggest_float("trim", 0.0, max(MAX_TRIM, method.trim))
-    if trial.suggest_categorical("threshold", ["auto", "quantile"]) == "quantile":
-        trial.suggest_int("quantile", *QUANTILES)
+        current = {name: _current(method, name) for name in spaces}
+        unchanged = [_unchanged(name, spaces[name], value) for name, value in current.items()]
+        trial = optuna.trial.FixedTrial({k: v for values in unchanged for k, v in values.items()})
+    for name, space in spaces.items():
+        match space:
+            case Range(integer=True):
+                trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
+            case Range():
+                trial.suggest_float(name, space.low, space.high, log=space.log)
+            case Choices():
+                trial.suggest_categorical(name, space.values)
+            case Percentages(word=None):
+                trial.suggest_int(f"{name} quantile", space.low, space.high)
+            case Percentages():
+                if trial.suggest_categorical(name, [space.word, "quantile"]) == "quantile":
+                    trial.suggest_int(f"{name} quantile", space.low, space.high)
     return trial
 
 
-def _threshold_parameters(method: SRFCA) -> dict[str, Any]:
-    """Return the search parameters that correspond to the method's threshold."""
-    threshold = str(method.threshold)
-    if threshold == "auto":
-        return {"threshold": "auto"}
-    quantile = threshold.removesuffix("%")
-    low, high = QUANTILES
+def _search_spaces(method: Method) -> dict[str, SearchSpace]:
+    """Return what is searched: the learning rate, and what the method declares.
+
+    A range is widened to the method's own value, so that the first trial is inside.
+    """
+    lr = method.local.lr
+    spaces: dict[str, SearchSpace] = {"lr": Range(lr / LR_FACTOR, lr * LR_FACTOR, log=True)}
+    for name, space in method.searched.items():
+        if isinstance(space, Range):
+            value = getattr(method, name)
+            space = replace(space, low=min(space.low, value), high=max(space.high, value))
+        spaces[name] = space
+    return spaces
+
+
+def _current(method: Method, name: str) -> Any:
+    return method.local.lr if name == "lr" else getattr(method, name)
+
+
+def _unchanged(name: str, space: SearchSpace, value: Any) -> dict[str, Any]:
+    """Return the search parameters that correspond to a method's own value."""
+    if not isinstance(space, Percentages) or value == space.word:
+        return {name: value}
+    percentage = str(value).removesuffix("%")
+    tried = "" if space.word is None else f"{name}={space.word} and "
     require(
-        threshold.endswith("%") and quantile.isdigit() and low <= int(quantile) <= high,
-        f"tuning tries threshold=auto and whole quantiles from {low}% to {high}%, not {threshold}: "
+        str(value).endswith("%")
+        and percentage.isdigit()
+        and space.low <= int(percentage) <= space.high,
+        f"tuning tries {tried}whole percentages from {space.low}% to {space.high}%, not {value}: "
         "leave it out",
     )
-    return {"threshold": "quantile", "quantile": int(quantile)}
+    choice = {} if space.word is None else {name: "quantile"}
+    return {**choice, f"{name} quantile": int(percentage)}
 
 
-def _as_settings(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return search parameters as ``--set`` takes them, rounded to three digits."""
-    threshold = "auto"
-    if parameters["threshold"] == "quantile":
-        threshold = f"{parameters['quantile']}%"
-    return (
-        f"sr-fca.lr={parameters['lr']:.3g}",
-        f"sr-fca.trim={parameters['trim']:.3g}",
-        f"sr-fca.threshold={threshold}",
-    )
+def _as_settings(key: str, method: Method, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return search parameters as ``--set`` takes them, numbers rounded to three digits."""
+    settings = []
+    for name in _search_spaces(method):
+        value = parameters.get(name)
+        if f"{name} quantile" in parameters:
+            value = f"{parameters[f'{name} quantile']}%"
+        settings.append(f"{key}.{name}={f'{value:.3g}' if isinstance(value, float) else value}")
+    return tuple(settings)
 
 
 def _run_trial(
     number: int,
+    key: str,
     settings: tuple[str, ...],
     experiment: Experiment,
     federations: Mapping[int, Simulation],
     monitor: Monitor | None,
 ) -> Trial:
-    """Run SR-FCA with these settings on each seed, and score it on validation data."""
+    """Run the method with these settings on each seed, and score it on validation data."""
     start = perf_counter()
     scores, error = [], None
     try:
-        method = runner.make_method(experiment.set(settings), "sr-fca")
+        changed = experiment.set(settings)
         for seed, federation in federations.items():
+            method: Method = runner.make_method(changed, key, federation.data.truth)
             result = method.fit(federation, seed=seed, callbacks=monitor)
             scores.append(result.scores(federation, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")
@@ -240,7 +280,9 @@ def _from_optuna(stored: Any) -> Trial:
     return Trial(**{**stored.user_attrs, "settings": tuple(stored.user_attrs["settings"])})
 
 
-def _open_study(optuna: ModuleType, experiment: Experiment, seeds: int, out: Path | None) -> Any:
+def _open_study(
+    optuna: ModuleType, experiment: Experiment, key: str, seeds: int, out: Path | None
+) -> Any:
     """Return the trials so far: those of the folder, which must be of the same search."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if out is None:
@@ -248,7 +290,7 @@ def _open_study(optuna: ModuleType, experiment: Experiment, seeds: int, out: Pat
     path = writable_folder(out) / JOURNAL
     identity = json.dumps(
         {
-            "settings": run_settings(experiment, "sr-fca"),
+            "settings": run_settings(experiment, key),
             "fingerprint": experiment.fingerprint,
             "seeds": seeds,
             "srfca": __version__,

@@ -49,6 +49,23 @@ class Coordinates:
         chosen = [layers[name] for name in names]
         return cls(tuple(sorted((layer.start, layer.stop) for layer in chosen)))
 
+    @classmethod
+    def trained(cls, layers: Mapping[str, slice]) -> Coordinates:
+        """Return the trained coordinates: those of all layers, without buffers like BatchNorm's.
+
+        Args:
+            layers: Where each layer lies in a row: ``federation.layers``.
+
+        >>> Coordinates.trained({"a": slice(0, 6), "b": slice(6, 9), "c": slice(10, 12)}).ranges
+        ((0, 9), (10, 12))
+        """
+        joined: list[tuple[int, int]] = []
+        for start, stop in cls.of_layers(layers, layers).ranges:
+            if joined and joined[-1][1] == start:
+                start, _ = joined.pop()
+            joined.append((start, stop))
+        return cls(tuple(joined))
+
     def __len__(self) -> int:
         return sum(stop - start for start, stop in self.ranges)
 
@@ -67,8 +84,8 @@ class Coordinates:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return these coordinates of rows ``[c, P]``: ``[c, n]``."""
-        if not self.ranges:
-            return rows[:, :0]
+        if len(self.ranges) <= 1:
+            return rows[:, slice(*self.ranges[0]) if self.ranges else slice(0)]
         return torch.cat([rows[:, start:stop] for start, stop in self.ranges], dim=1)
 
     def put(self, rows: Tensor, values: Tensor) -> Tensor:

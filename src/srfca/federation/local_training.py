@@ -38,8 +38,12 @@ class LocalTraining:
             ``step`` (a tenth after 1/2 of the steps, and again after 3/4).
         mu: Weight of the proximal term ``mu/2 |w - anchor|^2``; the anchor is the model that the
             client starts from (FedProx), unless the method sends another one.
+        label_smoothing: The share of each label that is spread over all classes in training; the
+            loss must be cross entropy, and evaluations do not smooth.
         clip: Largest norm of a step's gradient, or None.
         keep_state: Keep each client's optimizer state between the rounds of one training.
+        average_last: The server returns the mean of the models of this fraction of the rounds, the
+            last ones; 0 returns those of the last round. Clients go on from the latest models.
         resample: Train on a bootstrap sample of the client's data, a new one for each training.
 
     Raises:
@@ -59,8 +63,10 @@ class LocalTraining:
     weight_decay: float = constrained(0.0, at_least=0)
     schedule: Schedule = "constant"
     mu: float = constrained(0.0, at_least=0)
+    label_smoothing: float = constrained(0.0, at_least=0, less_than=1)
     clip: float | None = constrained(None, more_than=0)
     keep_state: bool = False
+    average_last: float = constrained(0.0, at_least=0, at_most=1)
     resample: bool = False
 
     def __post_init__(self) -> None:

@@ -341,14 +341,23 @@ class Scores(Request[ClientScores]):
 class Subspaces(Request[Tensor]):
     """Compute the leading left singular vectors of each client's training inputs.
 
-    They are those of the matrix ``[features, samples]``. The reply is ``[c, features, rank]``.
+    They are those of the matrix ``[features, samples]``. The reply is ``[c, features, rank]``; for
+    classes ``[c, features, num_classes * rank]``, class after class, with zeros for what a class of
+    fewer samples lacks.
 
     Args:
         clients: ``[c]``
         rank: How many vectors.
+        num_classes: If not 0, vectors of the inputs of each of this many classes.
     """
 
     rank: int
+    num_classes: int = 0
+
+    @property
+    def num_vectors(self) -> int:
+        """How many vectors a client sends."""
+        return self.rank * max(1, self.num_classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,6 +393,8 @@ class Round(Request[Tensor]):
         server_lr: If given, clients send gradients instead of trained models, and the server takes
             a step at this learning rate, times the schedule of ``local``.
         shared: Coordinates that are aggregated over all participants, for all clusters.
+        max_change: If given, changes of a cluster's model that are longer than this many times the
+            median of the cluster's participants are shortened to that before they are aggregated.
     """
 
     models: Tensor
@@ -393,6 +404,7 @@ class Round(Request[Tensor]):
     aggregation: Aggregation = field(default_factory=Mean)
     server_lr: float | None = None
     shared: Coordinates | None = None
+    max_change: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -242,7 +242,8 @@ def shares(simulation: Simulation, task: TaskInput) -> TaskOutput:
 
 def subspaces(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute the leading singular vectors of the training inputs."""
-    bases = simulation.ask(Subspaces(_itself(), task.values["rank"])).values
+    values = task.values
+    bases = simulation.ask(Subspaces(_itself(), values["rank"], values["num_classes"])).values
     return TaskOutput({"subspaces": bases.double()})
 
 

@@ -319,14 +319,16 @@ class FlowerFederation:
         features = {info.num_features for info in infos}
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
-        limit = min(num_features, *(info.sizes["train"] for info in infos))
+        limit = num_features
+        if not request.num_classes:
+            limit = min(num_features, *(info.sizes["train"] for info in infos))
         require(
             1 <= request.rank <= limit,
             f"rank must be from 1 to {limit}, not {request.rank}: inputs have {num_features} "
             "features, and a client cannot have more directions than training samples",
         )
         replies = self._channel.exchange("subspaces", subspace_messages(request, num_features))
-        shape = (num_features, request.rank)
+        shape = (num_features, request.num_vectors)
         bases = gather(request.clients, replies, "subspaces", shape, self._layout.dtype)
         return Replies(request.clients, bases, replies.missing)
 

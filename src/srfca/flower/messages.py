@@ -194,8 +194,9 @@ def mixture_messages(
 
 def subspace_messages(request: Subspaces, num_features: int) -> Messages:
     """Return the messages that ask for subspaces."""
-    shape = (1, num_features, request.rank)
-    ask = ClientRequest({"subspaces": (shape, torch.float64)}, {"rank": request.rank})
+    shape = (1, num_features, request.num_vectors)
+    values = {"rank": request.rank, "num_classes": request.num_classes}
+    ask = ClientRequest({"subspaces": (shape, torch.float64)}, values)
     return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
 
 

@@ -89,12 +89,12 @@ def run(
     """
     require(not settings.serve or method.clustered, f"{method.name} has no cluster models to serve")
     if settings.out is None:
-        return _run(method, settings, grid, model, on_result, None)
+        return _run_in_folder(method, settings, grid, model, on_result, None)
     with locked(Path(settings.out)) as folder:
-        return _run(method, settings, grid, model, on_result, folder)
+        return _run_in_folder(method, settings, grid, model, on_result, folder)
 
 
-def _run(
+def _run_in_folder(
     method: Method,
     settings: Settings,
     grid: Grid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,10 +18,12 @@ from srfca.errors import InputError, require
 from srfca.federation.replies import Clients
 from srfca.federation.requests import Train
 from srfca.federation.rounds import aggregate_clusters
-from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.base import Answer, Method, Variant
 from srfca.methods._common.result import models_of_clients
 from srfca.methods._common.rounds import one_cluster, trained_part
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Percentages, SearchSpace
+from srfca.methods._common.tail_average import TailAverage
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -82,6 +85,13 @@ class CFL(Method):
         "Sattler, Mueller, Samek: Clustered Federated Learning: Model-Agnostic Distributed "
         "Multi-Task Optimization under Privacy Constraints. IEEE TNNLS 2020."
     )
+    variants: ClassVar[Mapping[str, Variant]] = {
+        "paper": Variant("the paper's rule", ("gamma_max=0", "eps1=25%", "min_size=1"))
+    }
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "eps1": Percentages(10, 100),
+        "eps2": Percentages(5, 60),
+    }
 
     eps1: float | str = "60%"
     eps2: float | str = "20%"
@@ -106,6 +116,7 @@ class CFL(Method):
         local, aggregation = self.local, Mean(self.weighted)
         partition, models = one_cluster(run), run.initial_model().unsqueeze(0)
         first_norm, groups_before = 0.0, dict[bytes, Partition | None]()
+        average = TailAverage(local, local.rounds)
         with run.stage("CFL", run.num_clients * local.steps):
             for number in range(local.rounds):
                 clients = np.flatnonzero(partition.labels >= 0)
@@ -136,11 +147,13 @@ class CFL(Method):
                     aggregation,
                 )  # fmt: skip
                 answer = Answer(partition.labels, models)
+                average.add(number, models)
                 run.end_round("CFL", number, local.rounds, models, partition.labels)
                 splits = [check.notes() for check in checks if check.parts is not None]
                 if splits:
                     notes = {"round": number, "splits": splits}
                     run.record(f"SPLIT {number}", partition, answer.client_models, notes=notes)
+        answer = Answer(partition.labels, average.result(local.rounds - 1, models))
         run.record("CFL", partition, answer.client_models)
         return answer
 

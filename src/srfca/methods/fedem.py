@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,6 +19,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.init import Start, starting_models
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key
@@ -55,6 +57,7 @@ class FedEM(Method):
     )
     family: ClassVar[Family] = "personalization"
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"lr_factor": Range(0.5, 4.0, log=True)}
 
     k: int = constrained(2, at_least=1)
     start: Start = "distant"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.aggregation.rules import Mean
+from srfca.clustering.linkage import agglomerate
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
@@ -27,6 +29,7 @@ from srfca.methods._common.rounds import (
     trained_part,
 )
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key
@@ -42,8 +45,11 @@ class FedGroup(Method):
         pretrained: alpha, the fraction of the clients that the groups are formed from; the others
             come later, and join the group of the nearest direction.
         pretrain_steps: Steps of a client's pretraining from w0.
-        eta_g: How far each group's model moves along those of the other groups after every round; 0
-            keeps groups apart.
+        measure: How updates are compared: ``edc``, k-means on their cosines with a few main
+            directions, or ``madc``, complete linkage on the mean difference of their cosines with
+            all other updates.
+        eta_g: After every round each group's model becomes a weighted mean of all groups' models:
+            its own with weight 1, the others with eta_g over their norms. 0 keeps groups apart.
         participation: The fraction of each group's clients that take part in a round.
     """
 
@@ -54,10 +60,15 @@ class FedGroup(Method):
         "via Decomposed Data-Driven Measure, 2020 (as FlexCFL in IEEE TPDS 2021)."
     )
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "pretrain_steps": Range(5, 200, log=True, integer=True),
+        "measure": Choices(("edc", "madc")),
+    }
 
     k: int = constrained(4, at_least=1)
     pretrained: float = constrained(1.0, more_than=0, at_most=1)
-    pretrain_steps: int = constrained(20, at_least=1)
+    pretrain_steps: int = constrained(50, at_least=1)
+    measure: Literal["edc", "madc"] = "edc"
     eta_g: float = constrained(0.0, at_least=0)
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -83,7 +94,7 @@ class FedGroup(Method):
             founding = np.isin(clients, founders)
             require_replies(clients[founding], self.k)
             founder_updates = updates[torch.tensor(founding)]
-            groups = group(trained_part(run, founder_updates), self.k, run.seed)
+            groups = group(trained_part(run, founder_updates), self.k, run.seed, self.measure)
             directions = torch.stack(
                 [
                     founder_updates[torch.tensor(groups == c)].mean(0)
@@ -133,7 +144,7 @@ class FedGroup(Method):
         return labels
 
     def _exchange_between_groups(self, models: Tensor) -> Tensor:
-        return models + self.eta_g * sum_of_other_directions(models) if self.eta_g else models
+        return mixed_models(models, self.eta_g) if self.eta_g else models
 
 
 def pretraining_of(local: LocalTraining, steps: int) -> LocalTraining:
@@ -141,8 +152,14 @@ def pretraining_of(local: LocalTraining, steps: int) -> LocalTraining:
     return replace(local, steps=steps, local_steps=steps, schedule="constant")
 
 
-def group(updates: Tensor, k: int, seed: int) -> NDArray[np.int64]:
-    """Group the updates ``[n, P]`` by k-means++ on their decomposed similarities: ``[n]``."""
+def group(
+    updates: Tensor, k: int, seed: int, measure: Literal["edc", "madc"] = "edc"
+) -> NDArray[np.int64]:
+    """Group the updates ``[n, P]`` by one of the two measures: ``[n]``."""
+    if measure == "madc":
+        return agglomerate(
+            mean_cosine_differences(updates), k=k, linkage="complete"
+        ).partition.labels
     from sklearn.cluster import KMeans
 
     word = Key(seed, "fedgroup k-means").word() % 2**32
@@ -150,6 +167,22 @@ def group(updates: Tensor, k: int, seed: int) -> NDArray[np.int64]:
     distinct = len(np.unique(features, axis=0))
     labels = KMeans(min(k, distinct), n_init=10, random_state=word).fit_predict(features)
     return Partition(labels.astype(np.int64)).labels
+
+
+def mean_cosine_differences(updates: Tensor) -> NDArray[np.float64]:
+    """Return the paper's MADC ``[n, n]`` of updates ``[n, P]``.
+
+    For two updates it is the mean over all others of the difference between their cosines with it.
+    """
+    similar = cosines(updates, updates).cpu().double().numpy()
+    count = len(similar)
+    differences = np.zeros((count, count))
+    for i in range(count):
+        apart = np.abs(similar - similar[i])  # [n, n]: of each update, with respect to each
+        apart[:, i] = 0.0
+        np.fill_diagonal(apart, 0.0)
+        differences[i] = apart.sum(1) / max(count - 2, 1)
+    return differences
 
 
 def decomposed_similarity(updates: Tensor, k: int) -> Tensor:
@@ -178,6 +211,9 @@ def normalize(rows: Tensor) -> Tensor:
     return torch.as_tensor(rows / length)
 
 
-def sum_of_other_directions(models: Tensor) -> Tensor:
-    """Return for each group the sum of the other groups' normalized models: ``[k, P]``."""
-    return normalize(models).sum(0) - normalize(models)
+def mixed_models(models: Tensor, eta_g: float) -> Tensor:
+    """Return the groups' models ``[k, P]`` after the exchange between groups."""
+    norms = models.norm(dim=1).clamp(min=torch.finfo(models.dtype).tiny)
+    weights = (eta_g / norms).repeat(len(models), 1)
+    weights.fill_diagonal_(1.0)
+    return torch.as_tensor(weights / weights.sum(1, keepdim=True) @ models)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from srfca.aggregation.rules import Mean
 from srfca.methods._common.base import Answer
 from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
 from srfca.methods.fedavg import FedAvg, fedavg
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -31,6 +33,7 @@ class FedProx(FedAvg):
         "Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."
     )
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"mu": Range(0.001, 1.0, log=True)}
 
     mu: float = constrained(0.1, more_than=0)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from srfca.federation.requests import Shares, Train
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.init import Start, starting_models
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key, bits, client_words, streams
@@ -28,13 +30,16 @@ class FedSoft(Method):
 
     The importance weights u of a client are normalized to sum 1, so that all clients are pulled
     alike, each to its mean of the centers. A client continues from its model of the round before,
-    which gets closer to the minimum, round by round, than a new start from the centers.
+    which gets closer to the minimum, round by round, than a new start from the centers. Its
+    optimizer keeps its state, because it is one training of one model.
 
     Args:
         k: Number of centers.
         mu: lambda in the paper: how strongly a client is pulled to its centers; 0 would be Local.
         sigma: The smallest importance weight of a center, before normalization.
         tau: Rounds between two estimates of the importance weights.
+        predicts_with: What clients predict with: their ``personal`` models, or the ``center`` of
+            their largest importance weight.
         start: ``distant`` (models of k clients that do badly with each other's), ``clients`` (of
             clients drawn at random), or ``random`` (as in the paper).
         participation: The fraction of the clients that take part in a round: as many draws in all,
@@ -56,23 +61,29 @@ class FedSoft(Method):
     )
     family: ClassVar[Family] = "personalization"
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "mu": Range(0.003, 3.0, log=True),
+        "predicts_with": Choices(("personal", "center")),
+    }
 
     k: int = constrained(2, at_least=1)
     mu: float = constrained(0.03, more_than=0)
     sigma: float = constrained(1e-4, more_than=0, less_than=1)
     tau: int = constrained(2, at_least=1)
+    predicts_with: Literal["personal", "center"] = "personal"
     start: Start = "distant"
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def solve(self, run: Run) -> Answer:
         """Find the centers and every client's model."""
         alone = replace(self.local, mu=0.0)
-        local, m = replace(alone, mu=self.mu), run.num_clients
+        local, m = replace(alone, mu=self.mu, keep_state=True), run.num_clients
         c, _ = starting_models(run, self.k, self.start, alone, local.steps, "start")
         draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
         u = c.new_full((m, self.k), 1 / self.k)
         replied = torch.zeros(m, dtype=torch.bool, device=c.device)
         w: Tensor | None = None
+        personal = self.predicts_with == "personal"
         with run.stage("FEDSOFT", m * local.steps if draws is None else 0):
             for number in range(local.rounds):
                 key = run.key("fedsoft", number)
@@ -87,16 +98,18 @@ class FedSoft(Method):
                 drawn, anchors = v.cpu().any(1), u @ c
                 w = anchors.clone() if w is None else w
                 w, sent = train_pulled(run, w, anchors, drawn, local, key)
-                if number == local.rounds - 1:
+                if number == local.rounds - 1 and personal:
                     w, _ = train_pulled(run, w, anchors, ~drawn, local, key, private=True)
                 c, replied = update_centers(v * sent.unsqueeze(1), w, c), replied | sent
-                run.end_round("FEDSOFT", number, local.rounds, w)
-        assert w is not None
-        labels = torch.where(replied, u.argmax(1), -1).cpu().numpy()
-        answer = Answer.canonical(labels, c, w)
+                labels = torch.where(replied, u.argmax(1), -1).cpu().numpy()
+                models, of_clients = (w, None) if personal else (c, labels)
+                run.end_round("FEDSOFT", number, local.rounds, models, of_clients)
+        if not personal:
+            run.curve.renumber("FEDSOFT", labels)
+        answer = Answer.canonical(labels, c, w if personal else None)
         empty = sorted(set(range(self.k)) - set(labels.tolist()))
         notes = {"importance": u.tolist(), "empty": empty}
-        run.record("FEDSOFT", Partition(labels), w, notes=notes)
+        run.record("FEDSOFT", Partition(labels), answer.client_models, notes=notes)
         return answer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from srfca.clustering.partition import Partition
 from srfca.federation.requests import Train
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, Method
+from srfca.methods._common.init import random_models
 from srfca.methods._common.rounds import (
     num_participants,
     one_cluster,
@@ -27,7 +28,7 @@ from srfca.methods._common.run import Run
 from srfca.methods.ifca import num_moved
 from srfca.methods.registry import register
 from srfca.parameters import constrained
-from srfca.random import Key
+from srfca.random import Key, client_words, streams
 
 KMEANS_STARTS = 10
 
@@ -39,6 +40,9 @@ class FeSEM(Method):
 
     Args:
         k: Number of clusters.
+        start: ``k-means``: all clients train one round from w0, and k-means on their models gives
+            the first centers; ``random``: k random models, and clients that are dealt to them at
+            random.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round; in the first, all do.
     """
@@ -52,6 +56,7 @@ class FeSEM(Method):
     needs_k: ClassVar[bool] = True
 
     k: int = constrained(2, at_least=1)
+    start: Literal["k-means", "random"] = "k-means"
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -61,11 +66,15 @@ class FeSEM(Method):
         return self.participation + (1 - self.participation) / self.local.rounds
 
     def solve(self, run: Run) -> Answer:
-        """Do a round from w0 and k-means on its models; then local training, E-step, M-step."""
+        """Make the start; then local training, E-step, M-step."""
         everyone, m = one_cluster(run), run.num_clients
         require_clients(m, self.k)
-        centers = run.initial_model().expand(self.k, -1)
         labels, changed = np.zeros(m, dtype=np.int64), []
+        centers = run.initial_model().expand(self.k, -1)
+        if self.start == "random":
+            centers = random_models(run, self.k, "fesem start")
+            words = streams(run.key("fesem labels"), client_words(run.client_ids)).numpy()
+            labels[np.argsort(words, kind="stable")] = np.arange(m) % self.k
         replied = np.zeros(m, dtype=bool)
         first = len(self.local.span(0))
         (later,) = num_participants(everyone, self.participation)
@@ -81,6 +90,7 @@ class FeSEM(Method):
                 replied[clients] = True
                 if number == 0:
                     require_replies(clients, self.k)
+                if number == 0 and self.start == "k-means":
                     labels[clients] = k_means(trained_part(run, rows), self.k, key)
                 else:
                     nearest = nearest_centers(trained_part(run, rows), trained_part(run, centers))

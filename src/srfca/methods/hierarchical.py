@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,6 +24,7 @@ from srfca.methods._common.rounds import (
     trained_part,
 )
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -52,6 +54,7 @@ class Hierarchical(Method):
         "Briggs, Fan, Andras: Federated learning with hierarchical clustering of local updates to "
         "improve training on non-IID data. IJCNN 2020."
     )
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
     global_rounds: int | None = constrained(None, at_least=0)
     threshold: float | str = "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from srfca.methods._common.base import Answer, Method
 from srfca.methods._common.init import Centers, check_start_steps, distant_models
 from srfca.methods._common.rounds import Exchange, resolve_server_lr
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
 from srfca.methods.ifca import alternate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -41,6 +43,7 @@ class HypCluster(Method):
         "Federated Learning. 2020."
     )
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"rounds_between": Range(1, 10, integer=True)}
 
     k: int = constrained(2, at_least=1)
     rounds_between: int = constrained(5, at_least=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +31,8 @@ from srfca.methods._common.rounds import (
     resolve_server_lr,
 )
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Choices, SearchSpace
+from srfca.methods._common.tail_average import TailAverage
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -68,6 +71,9 @@ class IFCA(Method):
         "NeurIPS 2020."
     )
     needs_k: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "start": Choices(("random", "clients", "distant"))
+    }
 
     k: int = constrained(2, at_least=1)
     exchange: Exchange = "models"
@@ -207,8 +213,9 @@ def alternate(
         rounds_between: Rounds of training between two choices.
         shared: Coordinates that are averaged over all clients of a round.
     """
-    everyone = one_cluster(run)
-    state = {
+    everyone, total = one_cluster(run), num_rounds(local, server_lr)
+    average = TailAverage(local, total)
+    state = average.state(models) | {
         "models": models,
         "labels": torch.full((run.num_clients,), -1),
         "changed": torch.zeros(0, dtype=torch.int64),
@@ -219,7 +226,7 @@ def alternate(
             state = run.latest(purpose, **state)
         models, labels = state["models"], state["labels"].numpy().copy()
         changed = state["changed"].tolist()
-        total = num_rounds(local, server_lr)
+        average.restore(state)
         for number in range(int(state["done"]), total):
             key = run.key(purpose, number)
             if number % rounds_between == 0:
@@ -232,12 +239,15 @@ def alternate(
             models = run.round(
                 Round(clients, models, labels[clients], local, key, aggregation, server_lr, shared)
             )
+            average.add(number, models)
             run.end_round(stage, number, total, models, labels)
             if (number + 1) % rounds_between == 0 and not local.keep_state:
                 run.checkpoint(
                     purpose, models=models, labels=torch.tensor(labels),
                     changed=torch.tensor(changed), done=torch.tensor(number + 1),
+                    **average.state(models),
                 )  # fmt: skip
+        models = average.result(total - 1, models)
         replies = run.ask(Losses(run.everyone, models))
     losses, final = replies.values.cpu().double(), labels.copy()
     final[replies.clients] = argmin_loss(losses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, Method
 from srfca.methods._common.rounds import Exchange, resolve_server_lr, train_locally
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Percentages, SearchSpace
 from srfca.methods.ifca import alternate
 from srfca.methods.registry import register
 from srfca.methods.sr_fca import SRFCA
@@ -43,6 +45,7 @@ class OneShotIFCA(Method):
         "A baseline of Harshvardhan, Ghosh, Mazumdar: An Improved Federated Clustering Algorithm "
         "with Model-based Clustering. TMLR 2024."
     )
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"threshold": Percentages(5, 95, "auto")}
 
     threshold: float | str = "auto"
     min_size: int = constrained(2, at_least=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from srfca.errors import InputError
-from srfca.methods._common.base import FAMILIES, Method
+from srfca.errors import InputError, unknown
+from srfca.methods._common.base import FAMILIES, Method, Variant
 from srfca.registry import Registry
 
 M = TypeVar("M", bound=Method)
@@ -37,13 +37,18 @@ def register(method: type[M]) -> type[M]:
 def method_key(name: str) -> str:
     """Return the key of a method by its key, its displayed name or its class, in any case.
 
-    A name that no method has is returned unchanged.
+    A name that no method has is returned unchanged; of a variant, the settings are.
 
     >>> method_key("SR-FCA"), method_key("FedAvg"), method_key("nothing")
     ('sr-fca', 'global', 'nothing')
+    >>> method_key("IFCA:restarts=5")
+    'ifca:restarts=5'
     """
     if name in METHODS:
         return name
+    base, colon, settings = name.partition(":")
+    if colon:
+        return f"{method_key(base)}:{settings}"
     for key, method in METHODS.items().items():
         if name.lower() in (key.lower(), method.name.lower(), method.__name__.lower()):
             return key
@@ -54,3 +59,60 @@ def all_methods() -> list[type[Method]]:
     """Return all registered methods, ordered by family and name."""
     methods = METHODS.items().values()
     return sorted(methods, key=lambda method: (FAMILIES.index(method.family), method.name.lower()))
+
+
+def split_variant(key: str) -> tuple[str, tuple[str, ...]]:
+    """Return the method of a variant, and its settings as ``--set`` takes them.
+
+    A variant is a method with settings of its own, a line of its own in a comparison:
+    ``KEY:NAME=VALUE``, or ``KEY:NAME`` for settings that the method has a name for
+    (``Method.variants``). Several are separated by colons. ``KEY`` may be ``MODULE:CLASS``.
+
+    Raises:
+        InputError: If the method has no variant of that name.
+
+    >>> split_variant("ifca:restarts=5:start=clients")
+    ('ifca', ('restarts=5', 'start=clients'))
+    >>> split_variant("ifca"), split_variant("package.module:Method")
+    (('ifca', ()), ('package.module:Method', ()))
+    """
+    base, parts = _split(key)
+    settings: list[str] = []
+    for part in parts:
+        settings += [part] if "=" in part else _named_variant(METHODS[base], part).settings
+    return base, tuple(settings)
+
+
+def method_of(key: str) -> type[Method]:
+    """Return the method of a key, of a variant or of ``MODULE:CLASS``.
+
+    Raises:
+        InputError: If there is none.
+    """
+    return METHODS[split_variant(key)[0]]
+
+
+def method_name(key: str) -> str:
+    """Return the name in tables of a method or a variant.
+
+    >>> method_name("ifca"), method_name("ifca:restarts=5")
+    ('IFCA', 'IFCA, restarts=5')
+    """
+    base, parts = _split(key)
+    method = METHODS[base]
+    words = [part if "=" in part else _named_variant(method, part).name for part in parts]
+    return ", ".join([method.name, *words])
+
+
+def _split(key: str) -> tuple[str, list[str]]:
+    """Split a key into the method and the parts of a variant."""
+    first, *parts = key.split(":")
+    if parts and first not in METHODS:
+        return f"{first}:{parts[0]}", parts[1:]
+    return first, parts
+
+
+def _named_variant(method: type[Method], name: str) -> Variant:
+    if name not in method.variants:
+        raise unknown(f"variant of {method.name}", name, [*method.variants, "NAME=VALUE"])
+    return method.variants[name]

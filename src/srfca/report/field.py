@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
 
-from srfca.methods import METHODS
+from srfca.methods.registry import method_name
 from srfca.report.summary import Metrics, Spread
 
 SUBJECT = "sr-fca"
@@ -26,7 +26,7 @@ class Variant:
     @property
     def title(self) -> str:
         """Its name in tables."""
-        return METHODS[self.method].name + ", fine-tuned" * self.fine_tuned
+        return method_name(self.method) + ", fine-tuned" * self.fine_tuned
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from srfca.errors import InputError
-from srfca.methods import METHODS
+from srfca.methods.registry import method_of
 
 Metrics = Mapping[str, Any]
 """The metrics of a run (``srfca.experiments.metrics``)."""
@@ -75,7 +75,7 @@ def group_runs(runs: Sequence[Metrics]) -> list[RunGroup]:
 
 def metric_names(runs: Sequence[Metrics]) -> list[str]:
     """Return the names of the numbers that can be averaged over runs."""
-    return [name for name in runs[0] if all(_is_number(name, run[name]) for run in runs)]
+    return [name for name in runs[0] if all(_is_number(name, run.get(name)) for run in runs)]
 
 
 def _is_number(name: str, value: Any) -> bool:
@@ -91,9 +91,19 @@ def _means_over_k(runs: Sequence[Metrics]) -> list[Metrics]:
         of_seed = [run for run in runs if run["seed"] == seed]
         if {run["k"] for run in of_seed} != numbers:
             continue
-        values = {name: [run[name] for run in of_seed] for name in metric_names(runs)}
-        means.append(dict(of_seed[0]) | {name: _mean(numbers) for name, numbers in values.items()})
+        means.append(means_of_metrics(of_seed, metric_names(runs)))
     return means
+
+
+def means_of_metrics(runs: Sequence[Metrics], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the metrics of the first run with the means of all numbers over the runs.
+
+    Args:
+        runs: Metrics of several runs.
+        names: Of the numbers; None is all that can be averaged.
+    """
+    values = {name: [run.get(name) for run in runs] for name in names or metric_names(runs)}
+    return dict(runs[0]) | {name: _mean(numbers) for name, numbers in values.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -127,7 +137,7 @@ class Column:
 
     def value(self, run: Metrics) -> float | None:
         """Return what is shown of a run."""
-        number: float | None = run[self.metric]
+        number: float | None = run.get(self.metric)
         if number is None:
             return None
         return number * self.scale / (run["clients"] if self.per_client else 1)
@@ -197,7 +207,7 @@ def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -
 def needs_truth(method: str) -> bool:
     """Tell whether a method is given the true clusters, and so is not ranked with the others."""
     try:
-        return METHODS[method].needs_truth
+        return method_of(method).needs_truth
     except InputError:  # read from disk, and not installed
         return False
 
@@ -222,6 +232,7 @@ def results(runs: Sequence[Metrics], title: str = "") -> Table:
     if any(run["accuracy"] is not None for run in runs):
         columns += [
             Column("accuracy", f"{split}\naccuracy %", ".2f", max, 100),
+            Column("cluster_accuracy", "cluster\nmodel %", ".2f", max, 100),
             Column("tuned_accuracy", "fine-tuned\n%", ".2f", max, 100),
             Column("worst_accuracy", "worst\nclient %", ".1f", max, 100),
             Column("worst_tenth_accuracy", "worst\ntenth %", ".1f", max, 100),
@@ -229,6 +240,7 @@ def results(runs: Sequence[Metrics], title: str = "") -> Table:
     else:
         columns += [
             Column("loss", f"{split}\nloss", ".3g", min),
+            Column("cluster_loss", "cluster\nmodel", ".3g", min),
             Column("tuned_loss", "fine-tuned", ".3g", min),
             Column("worst_loss", "worst\nclient", ".3g", min),
             Column("worst_tenth_loss", "worst\ntenth", ".3g", min),

@@ -204,6 +204,11 @@ def check_evaluation(case: Case) -> None:
         f"not {tuple(values.shape)}",
     )
     case.require_same(values @ values.mT, expected @ expected.mT, "the projection on Subspaces")
+    values, expected = (
+        federation.ask(Subspaces(case.clients, 1, CLASSES)).values.cpu().double()
+        for federation in (case.federation, case.reference)
+    )
+    case.require_same(values.abs(), expected.abs(), "Subspaces of classes")
 
 
 def check_classes(case: Case) -> None:

@@ -397,8 +397,17 @@ def _run(name: str, check: Callable[[MethodCase], None], case: MethodCase) -> No
 
 
 def _documented_parameters(kind: type[Method]) -> set[str]:
-    """Return the names in the Args section of a class's docstring."""
-    lines = (inspect.cleandoc(kind.__doc__ or "") + "\n").splitlines()
+    """Return the names in the Args section of a class's docstring.
+
+    A docstring that refers to the class's base, as in ``IFCA``, has those of the base too.
+    """
+    text = kind.__doc__ or ""
+    bases = [base.__doc__ or "" for base in kind.__mro__[1:] if f"``{base.__name__}``" in text]
+    return set().union(*map(_names_in_args, [text, *bases]))
+
+
+def _names_in_args(docstring: str) -> set[str]:
+    lines = (inspect.cleandoc(docstring) + "\n").splitlines()
     if "Args:" not in lines:
         return set()
     section = lines[lines.index("Args:") + 1 :]

@@ -405,8 +405,12 @@ class ReferenceFederation:
     def _answer_subspaces(self, request: Subspaces) -> Tensor:
         bases = []
         for client in request.clients.tolist():
-            x, _ = self.samples["train"].of(client)
+            x, y = self.samples["train"].of(client)
             columns = x.reshape(len(x), -1).T
+            if request.num_classes:
+                classes = [columns[:, y == label] for label in range(request.num_classes)]
+                bases.append(torch.cat([_leading(part, request.rank) for part in classes], dim=1))
+                continue
             require(
                 1 <= request.rank <= min(columns.shape),
                 f"rank must be from 1 to {min(columns.shape)}, not {request.rank}",
@@ -482,3 +486,12 @@ def _mask(coordinates: Coordinates, row: Tensor) -> Tensor:
 
 def _take(coordinates: Coordinates, row: Tensor) -> Tensor:
     return row[_mask(coordinates, row)].clone()
+
+
+def _leading(columns: Tensor, rank: int) -> Tensor:
+    """Return the leading left singular vectors ``[f, rank]``, zeros for those that are lacking."""
+    vectors = torch.zeros(len(columns), rank, dtype=columns.dtype)
+    count = min(rank, *columns.shape)
+    if count:
+        vectors[:, :count] = torch.linalg.svd(columns).U[:, :count]
+    return vectors

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from srfca.engine.loss import smoothed
 from srfca.errors import require
 from srfca.federation.algorithms import Descent, LocalAlgorithm
 from srfca.federation.coordinates import Coordinates
@@ -100,7 +101,8 @@ def _descend(
                 optimizer.param_groups[0]["lr"] = local.rate(span[step])
                 for parameter in module.parameters():
                     parameter.grad = None
-                losses = federation.loss(module(batch.x), batch.y) * weights[batch.samples]
+                loss_of_samples = smoothed(federation.loss, local.label_smoothing)
+                losses = loss_of_samples(module(batch.x), batch.y) * weights[batch.samples]
                 loss = losses.mean()
                 for name in names:
                     if local.mu:
@@ -179,7 +181,7 @@ class _Client:
     def loss(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         names, parts = self._federation.layout.parameters, self._federation.parts(row)
         outputs = functional_call(self.module, {name: parts[name] for name in names}, (x,))
-        return self._federation.loss(outputs, y).mean()
+        return smoothed(self._federation.loss, self.local.label_smoothing)(outputs, y).mean()
 
     def gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         leaf = row.detach().clone().requires_grad_()

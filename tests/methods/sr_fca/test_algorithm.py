@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from srfca import SRFCA, ClientData, InputError, LocalTraining, Partition, Simulation
 from srfca.distances import ModelSet
+from srfca.errors import SrfcaWarning
 from srfca.federation import Middleware, Replies, Request, Train
 from srfca.federation.replies import T
 from srfca.methods import Run
@@ -21,7 +22,7 @@ from srfca.methods.sr_fca.clusters import Clusters, onto_ball
 from srfca.models import linear, mlp
 from srfca.random import Key
 from tests import examples
-from tests.methods.helpers import train
+from tests.methods.helpers import NoTestData, train
 from tests.methods.sr_fca.federations import FIXED, LOCAL, regressions, run_without_requests
 
 Point = tuple[int, int]
@@ -39,21 +40,27 @@ def clusterings(draw: st.DrawFn) -> tuple[list[int], list[Point]]:
     return partition.labels.tolist(), draw(st.lists(points, min_size=size, max_size=size))
 
 
-@given(clusterings(), st.data())
+@given(clusterings(), st.integers(1, 3), st.data())
 def test_recluster_sends_every_client_to_the_nearest_cluster(
-    clustering: tuple[list[int], list[Point]], data: st.DataObject
+    clustering: tuple[list[int], list[Point]], min_size: int, data: st.DataObject
 ) -> None:
     labels, centers = clustering
     positions = data.draw(st.lists(points, min_size=len(labels), max_size=len(labels)))
     clusters = Clusters(Partition(labels), torch.tensor(centers).double())
     run = run_without_requests()
     local_models = ModelSet.of_clients(run, torch.tensor(positions).double())
-    options = SRFCA(distance="l2", threshold=1.0)
+    options = SRFCA(distance="l2", threshold=1.0, min_size=min_size)
     result = recluster(run, options, clusters, local_models, FIXED)
-    for client, (x, y) in enumerate(positions):
-        squares = [(x - a) ** 2 + (y - b) ** 2 for a, b in centers]
-        model = tuple(result.models[result.partition.labels[client]].tolist())
-        assert model == centers[squares.index(min(squares))], "the first of the nearest"
+    squares = [[(x - a) ** 2 + (y - b) ** 2 for a, b in centers] for x, y in positions]
+    nearest = [row.index(min(row)) for row in squares]
+    large = {c for c in nearest if nearest.count(c) >= min_size} or set(nearest)
+    for client, cluster in enumerate(nearest):
+        label = int(result.partition.labels[client])
+        if cluster not in large:
+            assert label == -1, "clusters of fewer than t clients are removed"
+        else:
+            model = tuple(result.models[label].tolist())
+            assert model == centers[cluster], "the first of the nearest"
     assert result.partition.num_clusters == len(result.models), "an empty cluster disappears"
 
 
@@ -127,6 +134,16 @@ def test_onto_ball_projects_models() -> None:
     assert torch.equal(projected[2], center)
 
 
+def test_the_projection_leaves_buffers_as_they_are() -> None:
+    run = Run(Simulation(examples.classification([9] * 2, (1, 6, 6)), examples.batch_normed))
+    w0, length = run.initial_model(), max(layer.stop for layer in run.layers.values())
+    models = w0 + torch.randn(2, len(w0), generator=torch.Generator().manual_seed(0))
+    projected = SRFCA(diameter=2.0).projection(run)(models)
+    assert torch.equal(projected[:, length:], models[:, length:])
+    distance = (projected - w0)[:, :length].norm(dim=1)
+    torch.testing.assert_close(distance, torch.ones(2))
+
+
 def test_trimmed_mean_gd_stays_in_the_ball() -> None:
     federation = regressions()
     result = SRFCA(local=LOCAL, diameter=0.5, threshold=2.5, distance="l2").fit(federation)
@@ -164,6 +181,66 @@ def test_refine_repeats_while_the_clusters_change() -> None:
     assert 1 < len(merges) < 9
     assert merges[-1] == merges[-2]
     assert all(merges[i] != merges[i + 1] for i in range(len(merges) - 2))
+
+
+def test_refine_is_repeated_as_often_as_told_without_early_stop() -> None:
+    options = SRFCA(
+        local=LOCAL, threshold=2.5, distance="l2", refine_steps=3, stop_early=False
+    )  # fmt: skip
+    result = options.fit(regressions(), seed=0)
+    steps = [stage.name for stage in result.history if stage.name.startswith("MERGE")]
+    assert steps == ["MERGE 1", "MERGE 2", "MERGE 3"]
+
+
+def test_a_cluster_of_one_does_not_enter_the_mean_of_merge() -> None:
+    run = run_without_requests(5)
+    clusters = Clusters(Partition([0, 0, 0, 1, 1]), torch.tensor([[0.0], [1.0]]))
+    positions = torch.tensor([[0.0], [0.0], [0.0], [0.0], [1.0]])
+    options = SRFCA(distance="l2", threshold=2.0, min_size=2)
+    local_models = ModelSet.of_clients(run, positions)
+    reclustered = recluster(run, options, clusters, local_models, FIXED)
+    assert reclustered.partition == Partition([0, 0, 0, 0, -1])
+    merged, joined = merge(run, options, reclustered, FIXED)
+    assert merged.models.tolist() == [[0.0]]
+    assert joined == []
+
+
+def test_merge_comes_before_recluster_if_told() -> None:
+    options = SRFCA(local=LOCAL, threshold=2.5, distance="l2", refine_steps=1, merge_first=True)
+    federation = regressions()
+    result = options.fit(federation, seed=0)
+    names = [stage.name for stage in result.history]
+    assert names == ["ONE_SHOT", "TRIMMED_MEAN_GD 1", "MERGE 1", "RECLUSTER 1"]
+    assert result.partition == federation.data.truth
+    held_out = SRFCA(
+        local=LOCAL, threshold=0.0, merge_threshold=2.5, min_size=1, distance="l2",
+        refine_steps=1, merge_first=True,
+    )  # fmt: skip
+    assert held_out.fit(federation).partition == federation.data.truth
+
+
+def test_a_warm_start_begins_where_the_clusters_are() -> None:
+    """From the means of local models first, then from the clusters' models."""
+    federation = regressions(num_clients=6, clusters=2)
+    watched = NoTestData(federation)
+    options = SRFCA(
+        local=replace(LOCAL, local_steps=30), threshold=2.5, distance="l2", trim=0.0,
+        trim_at_least=0, refine_steps=2, continue_training=True,
+    )  # fmt: skip
+    result = options.fit(watched)
+    truth = federation.data.truth
+    assert truth is not None
+    one_shot, *rounds = watched.trainings
+    local_models = federation.ask(one_shot).values
+    means = torch.stack([local_models[members.tolist()].mean(0) for members in truth])
+    assert len(rounds) == 2, "unchanged clusters train on"
+    for request in rounds:
+        order = np.argsort(request.clients).tolist()
+        torch.testing.assert_close(request.starts[order], means[truth.labels.tolist()])
+        trained = federation.ask(request).values[order]
+        means = torch.stack([trained[members.tolist()].mean(0) for members in truth])
+    assert not torch.equal(rounds[0].starts, rounds[1].starts)
+    torch.testing.assert_close(result.models, means)
 
 
 def test_singletons_of_a_fixed_threshold_are_refined_and_joined() -> None:
@@ -229,8 +306,8 @@ class Diverging(Middleware):
         return replies
 
 
-def test_divergence_names_the_client() -> None:
-    with pytest.raises(InputError, match=r"local training diverged for client '2'.*lower lr"):
+def test_divergence_of_one_client_is_named_and_that_of_all_is_an_error() -> None:
+    with pytest.warns(SrfcaWarning, match=r"refused a reply of client '2'.*lower lr"):
         SRFCA(local=LOCAL).fit(Diverging(regressions()))
     with pytest.raises(InputError, match="diverged"):
         SRFCA(local=replace(LOCAL, lr=1e6)).fit(regressions())

@@ -153,15 +153,40 @@ def test_separated_clusters_get_the_benefit_of_the_doubt() -> None:
     one = Clusters(Partition([0] * 4), torch.zeros(1, 1))
     equal = scores([1.0] * 4, [0.5, 0.6, 0.7, 0.8])
     found = OneShot(clusters.partition, Choice("distance", 1.0, None, ""), separation=2.0)
-    assert better(clusters, one, lambda _: equal, found)[0] is clusters
+    kept, _, doubt = better(clusters, one, lambda _: equal, found)
+    assert kept is clusters
+    assert doubt is not None
+    assert "one model for all may do as well" in doubt, "although they are separated"
     weak = replace(found, separation=1.1)
-    kept, other = better(clusters, one, lambda _: equal, weak)
+    kept, other, doubt = better(clusters, one, lambda _: equal, weak)
     assert kept is one
     assert other.name == "2 clusters"
-    given_up = replace(one, midway=equal)
-    kept, other = better(clusters, given_up, lambda _: equal, weak)
+    assert doubt is not None
+    assert "2 clusters may do as well" in doubt
+
+
+@pytest.mark.parametrize(
+    ("midway", "parts", "doubt"),
+    [
+        ([0.9, 0.8, 0.9, 0.9], False, None),
+        ([0.3, 0.3, 0.4, 0.3], False, "given up after a third of its training"),
+        ([0.9, 0.8, 0.9, 0.9], True, "without a gap"),
+    ],
+)
+def test_a_rival_that_was_given_up_too_early_is_a_doubt(
+    midway: list[float], parts: bool, doubt: str | None
+) -> None:
+    behind = scores([1.0] * 4, [0.1, 0.2, 0.2, 0.1])
+    partition = Partition([0, 0, 1, 1])
+    clusters = Clusters(partition, torch.zeros(2, 1), midway=scores([1.0] * 4, midway))
+    rival = Clusters(Partition([0] * 4), torch.zeros(1, 1), midway=behind)
+    found = OneShot(partition, Choice("distance", 1.0, None, ""), parts=parts)
+    ended = scores([1.0] * 4, [0.9, 0.9, 0.9, 1.0])
+    kept, other, reason = better(clusters, rival, lambda _: ended, found)
     assert kept is clusters
     assert "given up" in other.variant
+    assert (reason is None) == (doubt is None)
+    assert doubt is None or doubt in str(reason)
 
 
 def test_partitions_are_described() -> None:

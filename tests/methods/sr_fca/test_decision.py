@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srfca.federation import ClientScores
-from srfca.methods.sr_fca.decision import Decision, Evidence, compare, compare_losses, helps
+from srfca.methods.sr_fca.decision import (
+    Decision,
+    Evidence,
+    compare,
+    compare_losses,
+    helps,
+    out_of_reach,
+)
 
 
 def accuracies(*values: float) -> ClientScores:
@@ -45,8 +51,10 @@ def test_without_classes_losses_are_compared() -> None:
     better = compare(losses(1.0, 2.0, 3.0), losses(2.0, 4.5, 6.0))
     assert better.gain > 0
     assert better.t > 2
-    outlier = compare(losses(1.0, 1.0, 1.0, 1.0), losses(1.1, 1.1, 1.1, 1e9))
+    outlier = compare(losses(1.0, 1.0, 1.0, 1.0), losses(0.9, 1.0, 1.1, 1e9))
     assert outlier.t < 2, "one client's loss does not decide"
+    equal = losses(1.0, 1.0, 1.0, 1.0)
+    assert compare(equal, losses(1.0, 1.0, 1.0, 1e9)).t == 0, "where the others are equal too"
 
 
 def test_one_client_and_equal_scores_prove_nothing() -> None:
@@ -86,7 +94,7 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     both = scored([0.6, 0.6, 0.8, 0.7], [0.8, 1.0, 0.7, 0.9])
     assert helps(both, before)
     single = scored([0.5, 0.6, 0.7, 0.7], [0.8, 1.0, 0.7, 0.9])
-    assert compare(single, before).t == pytest.approx(1)
+    assert compare(single, before).t == 0
     assert not helps(single, before), "one client alone is no evidence"
     coarse = scored([0.5, 0.6, 0.8, 0.7], [0.8, 1.0, 0.7, 0.9])
     assert helps(coarse, before), "a little accuracy, and a clear loss"
@@ -100,3 +108,12 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     assert not helps(lucky, before)
     assert helps(losses(0.5, 0.4, 0.6), losses(1.0, 1.0, 1.1))
     assert not helps(losses(1.1, 1.0, 1.1), losses(1.0, 1.0, 1.1))
+
+
+def test_a_slowly_falling_loss_is_not_out_of_reach() -> None:
+    ahead, behind = (0.1, 0.11, 0.12, 0.1), (0.5, 0.52, 0.55, 0.51)
+    assert compare(losses(*ahead), losses(*behind)).t > 2
+    assert not out_of_reach(losses(*ahead), losses(*behind), 2)
+    assert out_of_reach(losses(*ahead), losses(*(100 * loss for loss in behind)), 2)
+    assert out_of_reach(accuracies(*behind), accuracies(*ahead), 2)
+    assert not out_of_reach(accuracies(*ahead), accuracies(*behind), 2)

@@ -13,6 +13,7 @@ from srfca import SRFCA, InputError, LocalTraining, Simulation
 from srfca.methods import Run
 from srfca.methods._common.rounds import train_locally
 from srfca.methods.sr_fca.thresholds import Fixed
+from srfca.methods.sr_fca_literal import LiteralSRFCA
 from srfca.models import linear
 from srfca.random import Key
 from srfca.testing import ReferenceFederation
@@ -85,21 +86,43 @@ def test_too_few_clients_are_refused() -> None:
 
 def test_as_in_paper_has_the_parameters_of_the_paper() -> None:
     options = SRFCA.as_in_paper(1.5, min_size=3, trim=0.2, refine_steps=2, local=LOCAL)
+    assert isinstance(options, LiteralSRFCA)
     assert isinstance(options.rule, Fixed)
-    assert (options.threshold, options.merge_threshold) == (1.5, 1.5)
+    assert (options.threshold, options.merge_threshold) == (1.5, None), "one lambda for both"
     assert (options.min_size, options.trim, options.refine_steps) == (3, 0.2, 2)
     assert (options.metric, options.samples, options.local) == ("distance", None, LOCAL)
+    assert (options.restarts, options.trim_at_least, options.stops_early) == (0, 0, False)
     assert SRFCA.as_in_paper(1.5, merge_threshold=9.0).merge_threshold == 9.0
+    assert SRFCA.as_in_paper(1.5) == LiteralSRFCA(threshold=1.5)
+
+
+@pytest.mark.parametrize(
+    "option", [{"threshold": "auto"}, {"merge_threshold": "auto"}, {"metric": "profile"}]
+)
+def test_the_literal_algorithm_has_nothing_automatic(option: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"is not in the paper: .* use the method sr-fca"):
+        LiteralSRFCA(**option)
 
 
 def test_as_in_paper_needs_nothing_beyond_the_paper() -> None:
     """No held-out data, no subsample: ONE_SHOT, TrimmedMeanGD, RECLUSTER and MERGE alone."""
     federation = regressions(validation=0)
     options: dict[str, Any] = {"distance": "l2", "local": LOCAL}
-    result = SRFCA.as_in_paper(2.5, **options).fit(federation)
+    result = SRFCA.as_in_paper(2.5, refine_steps=3, **options).fit(federation)
     assert result.partition == federation.data.truth
     names = [stage.name for stage in result.history]
-    assert names == ["ONE_SHOT", "TRIMMED_MEAN_GD 1", "RECLUSTER 1", "MERGE 1"]
+    stages = ("TRIMMED_MEAN_GD", "RECLUSTER", "MERGE")
+    assert names == ["ONE_SHOT", *(f"{name} {step}" for step in (1, 2, 3) for name in stages)]
     assert result.history[0].notes["threshold"] == 2.5
+    assert result.method == "SR-FCA (literal)"
+    once = SRFCA.as_in_paper(2.5, **options).fit(federation)
     fixed = SRFCA(threshold=2.5, refine_steps=1, trim=0.1, trim_at_least=0, **options)
-    assert torch.equal(result.models, fixed.fit(federation).models)
+    assert torch.equal(once.models, fixed.fit(federation).models)
+
+
+def test_a_client_of_a_removed_cluster_is_placed_in_the_end() -> None:
+    """ONE_SHOT leaves out the small cluster; its clients are in one in the end."""
+    federation = regressions(num_clients=14, clusters=3)
+    result = SRFCA.as_in_paper(2.5, min_size=5, distance="l2", local=LOCAL).fit(federation)
+    assert result.history[0].labels.count(-1) == 4
+    assert (result.labels >= 0).all()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from srfca.engine.loss import Loss
+from srfca.engine.loss import Loss, smoothed
 from srfca.errors import unknown
 from srfca.models.rows import Layout, frozen_tensors
 
@@ -61,9 +62,10 @@ class Network:
         """Return the outputs ``[c, b, ...]`` of c models, each on its samples ``[c, b, ...]``."""
         return _over_models(self._call, state, x)
 
-    def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
+    def losses(self, state: State, x: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the training losses ``[c, b]`` of c models, each on its samples."""
-        return _over_models(self._training_losses, state, x, y)
+        losses = partial(self._training_losses, smoothing=smoothing)
+        return _over_models(losses, state, x, y)
 
     def outputs_of_all(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs ``[k, n, ...]`` of k models on the same samples ``[n, ...]``."""
@@ -77,9 +79,14 @@ class Network:
             return self._losses(_single(state), x, y).unsqueeze(0)
         return torch.as_tensor(vmap(self._losses, in_dims=(0, None, None))(state, x, y))
 
-    def gradients(self, state: State) -> Gradients:
-        """Return what computes the gradients of c models, whose state is changed in place."""
-        return Gradients(self, state)
+    def gradients(self, state: State, smoothing: float = 0.0) -> Gradients:
+        """Return what computes the gradients of c models, whose state is changed in place.
+
+        Args:
+            state: The models.
+            smoothing: The share of each label that is spread over all classes.
+        """
+        return Gradients(self, state, smoothing)
 
     def empty_state(self, count: int, device: torch.device) -> State:
         """Return an uninitialized state of ``count`` models, whose parameters require gradients."""
@@ -91,9 +98,9 @@ class Network:
             state[name] = entry.requires_grad_(name in self.layout.parameters)
         return state
 
-    def _losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
+    def _losses(self, state: State, x: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the losses ``[b]`` of one model."""
-        return self.loss(self._call(state, x), y)
+        return smoothed(self.loss, smoothing)(self._call(state, x), y)
 
     def _call(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs of one model, in the dtype of its row."""
@@ -108,8 +115,9 @@ class Network:
 class Gradients:
     """Computes the gradients of c models repeatedly; what can be prepared is prepared once."""
 
-    def __init__(self, network: Network, state: State) -> None:
-        self._network, self._state = network, state
+    def __init__(self, network: Network, state: State, smoothing: float = 0.0) -> None:
+        smoothed(network.loss, smoothing)  # raises an error if it does not apply
+        self._network, self._state, self._smoothing = network, state, smoothing
         self._parameters = [state[name] for name in network.layout.parameters]
 
     @torch.enable_grad()
@@ -117,7 +125,7 @@ class Gradients:
         """Write the gradients of the weighted losses to ``.grad``; weights are ``[c, b]``."""
         for w in self._parameters:
             w.grad = None
-        (self._network.losses(self._state, x, y) * weights).sum().backward()
+        (self._network.losses(self._state, x, y, self._smoothing) * weights).sum().backward()
         _separate(self._parameters)
 
 

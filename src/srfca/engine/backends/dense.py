@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srfca.engine.backends.autograd import Gradients, Network, State
-from srfca.engine.loss import Loss, cross_entropy
+from srfca.engine.loss import Loss, cross_entropy, smoothed
 
 _Backward = Callable[[Tensor, Tensor], Tensor]
 """From the gradient after an activation and its output to the gradient before it, in place."""
@@ -56,10 +56,11 @@ class DenseNetwork(Network):
             x = stack(x)
         return x
 
-    def losses(self, state: State, x: Tensor, y: Tensor) -> Tensor:
+    def losses(self, state: State, x: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the training losses ``[c, b]`` of c models, each on its samples."""
         outputs = self.outputs(state, x)
-        return self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
+        loss = smoothed(self.loss, smoothing)
+        return loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
     def outputs_of_all(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs ``[k, n, out]`` of k models on the same samples."""
@@ -76,9 +77,9 @@ class DenseNetwork(Network):
         targets = y.expand(count, *y.shape).flatten(0, 1)
         return self.loss(out.reshape(len(targets), -1), targets).view(count, -1)
 
-    def gradients(self, state: State) -> DenseGradients:
+    def gradients(self, state: State, smoothing: float = 0.0) -> DenseGradients:
         """Return what computes the gradients of c models, whose state is changed in place."""
-        return DenseGradients(self, state)
+        return DenseGradients(self, state, smoothing)
 
     def stacks(self, state: State) -> list[_Stack]:
         """Return the layers of c models."""
@@ -88,8 +89,8 @@ class DenseNetwork(Network):
 class DenseGradients(Gradients):
     """Gradients without autograd."""
 
-    def __init__(self, network: DenseNetwork, state: State) -> None:
-        super().__init__(network, state)
+    def __init__(self, network: DenseNetwork, state: State, smoothing: float = 0.0) -> None:
+        super().__init__(network, state, smoothing)
         self._stacks = network.stacks(state)
         self._cross_entropy = network.loss is cross_entropy
 
@@ -129,6 +130,9 @@ class DenseGradients(Gradients):
         """Return the gradient of the weighted losses by the outputs: ``[c, b, out]``."""
         if self._cross_entropy:
             gradient = outputs.softmax(-1).mul_(weights)
+            if self._smoothing:
+                gradient.sub_(weights * (self._smoothing / outputs.shape[-1]))
+                weights = weights * (1 - self._smoothing)
             return gradient.scatter_add_(-1, y.unsqueeze(-1), -weights)
         return (outputs - y.reshape(outputs.shape)).mul_(weights * (2 / outputs.shape[-1]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from srfca.methods._common.monitor import Monitor, RunStart, as_monitor
 from srfca.methods._common.placement import place_by_losses, placement_request
 from srfca.methods._common.result import Result, models_of_clients
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import SearchSpace
 from srfca.parameters import check_parameters, constrained
 
 Family = Literal["SR-FCA", "baseline", "clustering", "personalization"]
@@ -111,6 +112,19 @@ def _first_labels(labels: NDArray[np.int64], partition: Partition) -> list[int]:
     return [int(labels[members[0]]) for members in partition]
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Settings of a method that have a name, to be a line of a comparison of their own.
+
+    Args:
+        name: What tables add to the method's name: ``the paper's rule``.
+        settings: As ``--set`` takes them, without the method's key.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """A method: parameters, and ``solve``, which says what the server does.
@@ -142,6 +156,10 @@ class Method(ABC):
     """Whether it must be given the number of clusters."""
     needs_truth: ClassVar[bool] = False
     """Whether it must be given the true clusters."""
+    variants: ClassVar[Mapping[str, Variant]] = {}
+    """Settings by name: ``KEY:NAME`` is a line of its own in a comparison."""
+    searched: ClassVar[Mapping[str, SearchSpace]] = {}
+    """Parameters that ``srfca tune`` searches besides the learning rate."""
 
     fine_tune_steps: int = constrained(0, at_least=0)
     fine_tune_lr: float | None = constrained(None, more_than=0)

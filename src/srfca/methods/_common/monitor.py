@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from srfca import progress
 from srfca.federation.middleware.counting import Budget, MissingReply
+from srfca.federation.requests import Scores
 from srfca.methods._common.curve import CurvePoint
 from srfca.methods._common.stage import Stage
 
@@ -69,6 +70,9 @@ class Monitor:
     def round_end(self, end: RoundEnd) -> None:
         """A round is done."""
 
+    def stage_predictors(self, name: str, request: Scores) -> None:
+        """A stage's models are about to be scored on held-out data by this request."""
+
     def stage_end(self, stage: Stage) -> None:
         """A stage is done, and in the history."""
 
@@ -113,6 +117,11 @@ class Monitors(Monitor):
         """Tell all of them."""
         for monitor in self.monitors:
             monitor.round_end(end)
+
+    def stage_predictors(self, name: str, request: Scores) -> None:
+        """Tell all of them."""
+        for monitor in self.monitors:
+            monitor.stage_predictors(name, request)
 
     def stage_end(self, stage: Stage) -> None:
         """Tell all of them."""

@@ -21,6 +21,7 @@ from srfca.federation.replies import Clients
 from srfca.federation.requests import Losses, Round, Train
 from srfca.methods._common import row_store
 from srfca.methods._common.run import Run
+from srfca.methods._common.tail_average import TailAverage
 from srfca.random import Key, client_words, streams
 
 Exchange = Literal["models", "gradients"]
@@ -103,6 +104,7 @@ def federated_training(
     server_lr: float | None = None,
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
     rounds: range | None = None,
+    max_change: float | None = None,
 ) -> Tensor:
     """Train one model for each cluster.
 
@@ -118,6 +120,7 @@ def federated_training(
         server_lr: If given, clients send gradients at every step.
         project: Applied to the models after every round.
         rounds: The rounds to do now, None for all of them.
+        max_change: Bound on the changes of a cluster's model (``Round.max_change``).
 
     Returns:
         The trained models, ``[k, P]``.
@@ -127,21 +130,26 @@ def federated_training(
     steps = local.steps * len(rounds) // count
     with run.stage(stage, sum(num_participants(partition, participation)) * steps):
         training = f"{stage}, {purpose}, {rounds}"
-        state = {"models": models, "done": torch.tensor(0)}
+        average = TailAverage(local, count)
+        state = {"models": models, "done": torch.tensor(0), **average.state(models)}
         if not local.keep_state:
             state = run.latest(training, **state)
         models = state["models"]
+        average.restore(state)
         for number in rounds[int(state["done"]) :]:
             key = run.key(purpose, number)
             clients = participants(run.federation, partition, participation, key)
             labels = partition.labels[clients]
-            request = Round(clients, models, labels, local, key, aggregation, server_lr)
+            request = Round(
+                clients, models, labels, local, key, aggregation, server_lr, max_change=max_change
+            )
             models = project(run.round(request))
+            average.add(number, models)
             run.end_round(stage, number, count, models, partition.labels)
             if not local.keep_state:
                 done = torch.tensor(number - rounds.start + 1)
-                run.checkpoint(training, models=models, done=done)
-    return models
+                run.checkpoint(training, models=models, done=done, **average.state(models))
+    return average.result(rounds.stop - 1, models)
 
 
 def participants(
@@ -198,7 +206,7 @@ def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
 
 def trained_part(run: Run, rows: Tensor) -> Tensor:
     """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's."""
-    return torch.cat([rows[:, layer] for layer in run.layers.values()], dim=1)
+    return Coordinates.trained(run.layers).take(rows)
 
 
 def split_layers(run: Run, head_layers: int) -> tuple[Coordinates, Coordinates]:

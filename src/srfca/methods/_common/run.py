@@ -17,6 +17,7 @@ from srfca.clustering.partition import Labels, Partition
 from srfca.errors import InputError
 from srfca.federation.middleware.counting import Budget, Counting
 from srfca.federation.middleware.journal import Journal, Journaling
+from srfca.federation.middleware.validation import Validating
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies, T
@@ -25,12 +26,14 @@ from srfca.federation.rounds import ask
 from srfca.methods._common.curve import LearningCurve
 from srfca.methods._common.monitor import Monitor, RoundEnd
 from srfca.methods._common.stage import Stage
+from srfca.models.architecture import Architecture
 from srfca.random import Key
 
 
 class Run:
     """One run of a method.
 
+    Impossible replies of single clients are refused (``Validating``).
     Requests that are sent through ``ask`` and ``train`` are counted. The scores of the history, and
     the losses that newcomers are placed by later, are not.
 
@@ -42,7 +45,7 @@ class Run:
         curves: Score the models on held-out data after every this many rounds; 0 is never.
 
     Attributes:
-        federation: The federation, with counting around it.
+        federation: The federation, with validation and counting around it.
         history: The stages so far.
         curve: The learning curve since the last stage.
     """
@@ -56,7 +59,8 @@ class Run:
         curves: int = 0,
     ) -> None:
         self.journal = journal
-        self.uncounted = federation if journal is None else Journaling(federation, journal)
+        valid = Validating(federation)
+        self.uncounted = valid if journal is None else Journaling(valid, journal)
         self.federation = Counting(self.uncounted)
         self.seed = seed
         self.monitor = monitor or Monitor()
@@ -91,6 +95,11 @@ class Run:
     def layers(self) -> Mapping[str, slice]:
         """Where each trained layer lies in a row."""
         return self.federation.layers
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """What a row needs to become a module; None if that is not known here."""
+        return self.federation.architecture
 
     def initial_model(self) -> Tensor:
         """Return w0 of this run's seed: ``[P]``."""
@@ -244,7 +253,7 @@ class Run:
             chosen = _clients_of(partition, len(predictors)) if clients is None else clients
             scores = predictors
             if not isinstance(scores, ClientScores):
-                scores, chosen = self._score(scores, chosen, personal)
+                scores, chosen = self._score(name, scores, chosen, personal)
             loss = float(scores.loss.nanmean())
             accuracy = None if scores.accuracy is None else float(scores.accuracy.nanmean())
             every_score = scores.spread(chosen, len(partition))
@@ -283,10 +292,11 @@ class Run:
         return notes
 
     def _score(
-        self, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
+        self, stage: str, predictors: Tensor | Mixture, clients: Clients, personal: Personal | None
     ) -> tuple[ClientScores, Clients]:
         """Return scores on held-out data, and the clients that replied."""
         request = Scores(clients, predictors, "validation", personal)
+        self.monitor.stage_predictors(stage, request)
         replies = self.uncounted.ask(request)
         self.federation.note_missing(request, replies)
         return replies.values, replies.clients

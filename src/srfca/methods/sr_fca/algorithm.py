@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from srfca.aggregation.rules import TrimmedMean
 from srfca.clustering.graph import cluster_graph
 from srfca.clustering.partition import Partition
 from srfca.distances import ModelSet
@@ -24,7 +24,7 @@ from srfca.methods._common.held_out import held_out_scores
 from srfca.methods._common.rounds import federated_training, train_locally
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.optional_stages import model_set, resample
+from srfca.methods.sr_fca.optional_stages import clusters_of_one_shot, model_set, resample
 from srfca.methods.sr_fca.thresholds import OneShot, distances_to_clusters, merge_graph
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 def sr_fca(run: Run, options: SRFCA) -> Clusters:
     """Algorithm 1, SR-FCA: ONE_SHOT, then R times REFINE."""
     local_models, grouping = one_shot(run, options)
-    clusters = Clusters.untrained(grouping.partition, run.initial_model())
+    clusters = clusters_of_one_shot(run, options, local_models, grouping.partition)
     for step in range(1, options.refine_steps + 1):
         if options.resample:
             local_models = resample(run, options, step)
         previous = clusters.partition
         clusters = refine(run, options, clusters, local_models, grouping, step)
-        if clusters.partition == previous and not options.resample:
+        if clusters.partition == previous and options.stops_early:
             break
     if options.refine_steps == 0:
-        clusters = trimmed_mean_gd(run, options, clusters.partition, 0)
+        clusters = trimmed_mean_gd(run, options, clusters.partition, 0, options.start(clusters))
     return options.rule.finish(run, options, clusters, local_models, grouping)
 
 
@@ -72,19 +72,29 @@ def refine(
     grouping: OneShot,
     step: int,
 ) -> Clusters:
-    """Algorithm 1, REFINE: TrimmedMeanGD, RECLUSTER, MERGE."""
-    clusters = trimmed_mean_gd(run, options, clusters.partition, step)
-    clusters = recluster(run, options, clusters, local_models, grouping)
-    run.record(f"RECLUSTER {step}", clusters.partition, clusters.client_models)
-    clusters, joined = merge(run, options, clusters, grouping)
-    notes = {"joined": joined}
-    run.record(f"MERGE {step}", clusters.partition, clusters.client_models, notes=notes)
+    """Algorithm 1, REFINE: TrimmedMeanGD, RECLUSTER, MERGE, the last two in either order."""
+    clusters = trimmed_mean_gd(run, options, clusters.partition, step, options.start(clusters))
+    for stage in ("MERGE", "RECLUSTER") if options.merge_first else ("RECLUSTER", "MERGE"):
+        notes = None
+        if stage == "RECLUSTER":
+            clusters = recluster(run, options, clusters, local_models, grouping)
+        else:
+            clusters, joined = merge(run, options, clusters, grouping)
+            notes = {"joined": joined}
+        run.record(f"{stage} {step}", clusters.partition, clusters.client_models, notes=notes)
     return clusters
 
 
-def trimmed_mean_gd(run: Run, options: SRFCA, partition: Partition, step: int | str) -> Clusters:
-    """Algorithm 2, TrimmedMeanGD(beta): train each cluster from w0 with trimmed means."""
+def trimmed_mean_gd(
+    run: Run, options: SRFCA, partition: Partition, step: int | str, start: Tensor | None = None
+) -> Clusters:
+    """Algorithm 2, TrimmedMeanGD(beta): train each cluster with trimmed means.
+
+    The clusters' models start from w0, or from ``start`` ``[k, P]``.
+    """
     stage, clusters = f"TRIMMED_MEAN_GD {step}", Clusters.untrained(partition, run.initial_model())
+    if start is not None:
+        clusters = replace(clusters, models=start)
     for rounds in options.segments:
         if rounds.start:
             scores = held_out_scores(run, clusters.models, partition.labels)
@@ -101,10 +111,10 @@ def trimmed_mean_rounds(
     """Do some rounds of TrimmedMeanGD."""
     models = federated_training(
         run, stage, clusters.models, clusters.partition, options.local,
-        TrimmedMean(options.trim, options.trim_at_least), purpose=purpose,
+        options.rows_rule, purpose=purpose,
         participation=options.participation,
-        server_lr=options.gradient_lr, project=options.projection(run.initial_model()),
-        rounds=rounds,
+        server_lr=options.gradient_lr, project=options.projection(run),
+        rounds=rounds, max_change=options.max_change,
     )  # fmt: skip
     return replace(clusters, models=models)
 
@@ -114,10 +124,12 @@ def recluster(
 ) -> Clusters:
     """Algorithm 3, RECLUSTER: every client goes to argmin_c dist(w_i, omega_c).
 
-    On a tie it is the lowest c. Held-out data may keep a client where it is (``rule``).
+    On a tie it is the lowest c. Held-out data may keep a client where it is (``rule``). Clusters
+    left with fewer than t clients are dissolved, unless all are.
     """
     distances = distances_to_clusters(run, options, clusters, local_models, grouping)
-    return clusters.relabel(options.rule.allow_moves(run, clusters, local_models, distances))
+    labels = options.rule.allow_moves(run, clusters, local_models, distances)
+    return clusters.relabel(labels).drop_smaller_than(options.min_size)
 
 
 def merge(
@@ -128,13 +140,11 @@ def merge(
     Clusters left with fewer than t clients are dissolved, unless all are. The second value lists
     the clusters that were joined.
     """
-    joined = cluster_graph(merge_graph(run, options, clusters, grouping), options.graph, run.seed)
+    graph = merge_graph(run, options, clusters, grouping)
+    joined = cluster_graph(graph, options.graph, run.seed, options.restarts)
     before = clusters.partition.labels
     labels = np.where(before >= 0, joined.labels[before], -1)
     models = torch.stack([clusters.models[group.tolist()].mean(0) for group in joined])
-    large = np.bincount(labels[labels >= 0]) >= options.min_size
-    if large.any():
-        labels = np.where(large[labels], labels, -1)
     groups = [group.tolist() for group in joined if len(group) > 1]
     merged = replace(Clusters.of(labels, models), midway=clusters.midway, averaged=bool(groups))
-    return merged, groups
+    return merged.drop_smaller_than(options.min_size), groups

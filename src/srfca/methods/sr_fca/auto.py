@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.graph import cluster_graph, threshold_graph
+from srfca.clustering.matrix import known_pairs
 from srfca.clustering.partition import Labels, Partition
 from srfca.clustering.separation import (
     MIN_SEPARATION,
@@ -33,7 +34,15 @@ from srfca.methods._common.held_out import held_out_losses, held_out_scores
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import Decision, Evidence, compare, helps, log_losses
+from srfca.methods.sr_fca.decision import (
+    CLEARLY,
+    Decision,
+    Evidence,
+    compare,
+    helps,
+    log_losses,
+    within_noise,
+)
 from srfca.methods.sr_fca.optional_stages import final_training, train_alone
 from srfca.methods.sr_fca.thresholds import (
     Distances,
@@ -42,6 +51,7 @@ from srfca.methods.sr_fca.thresholds import (
     Quantile,
     ThresholdRule,
     distances_to_clusters,
+    far_clients,
     nearest,
     threshold_clusters,
     with_reason,
@@ -57,8 +67,8 @@ FAR = 4.0
 """Standard deviations beyond its clients' distances at which a cluster ends for an outlier."""
 FEW = 5
 """Clients from which on a cluster shows by itself how far its clients are."""
-CLEARLY = 2.0
-"""Standard errors from which one answer is clearly better than another."""
+ONE_MODEL = "one model for all"
+NO_GAP = "clients vary without a gap between groups: other data may cut them elsewhere"
 SMALL_PART = 10
 """Parts of less than this fraction (one over it) of the clients are no clusters of their own."""
 
@@ -129,7 +139,8 @@ class Auto(ThresholdRule):
         better by their own model keep it.
         """
         if clusters.averaged:
-            clusters = trimmed_mean_gd(run, options, clusters.partition, "last")
+            start = options.start(clusters)
+            clusters = trimmed_mean_gd(run, options, clusters.partition, "last", start)
         rows, position = local_rows(run, local_models)
         alone_scores = held_out_scores(run, rows, position)
 
@@ -148,10 +159,10 @@ class Auto(ThresholdRule):
             distances = distances_to_clusters(run, options, clusters, local_models, one_shot)
             clusters = place(run, clusters, distances)
         alone = find_outliers(clusters, cluster_scores(clusters))
-        considered = []
+        considered, doubt = [], None
         if clusters.partition.num_clusters > 1 and options.trial_budget >= options.local.steps:
             rival = together(run, options, clusters, CLEARLY)
-            winner, other = better(clusters, rival, score, one_shot)
+            winner, other, doubt = better(clusters, rival, score, one_shot)
             considered.append(other)
             if winner is rival:
                 clusters, alone = rival, find_outliers(rival, cluster_scores(rival))
@@ -179,7 +190,9 @@ class Auto(ThresholdRule):
             clients = np.flatnonzero(alone)
             clusters = clusters.with_alone(clients, rows[torch.as_tensor(position[clients])])
         names = tuple(run.client_ids[client] for client in clients.tolist())
-        decision = Decision.among(evidence, tuple(considered), names)
+        if clusters.partition.num_clusters == run.num_clients:
+            doubt = None
+        decision = replace(Decision.among(evidence, tuple(considered), names), doubt=doubt)
         notes = decision.notes()
         run.record("DECIDE", clusters.partition, clusters.client_models, notes=notes)
         return clusters
@@ -203,8 +216,11 @@ def _separated(run: Run, options: SRFCA, local_models: ModelSet, grouping: OneSh
     if distance == "cross_loss" and num_classes(run) is not None:
         distance = "balanced_cross_loss"
         distances = np.full_like(grouping.distances, np.nan)
-        distances[np.ix_(clients, clients)] = distance_named(distance)(local_models, local_models)
+        among = distance_named(distance)(local_models, local_models)
+        far = far_clients(options, among)
+        distances[np.ix_(clients, clients)] = np.where(far[:, None] | far, np.nan, among)
         grouping = replace(grouping, distances=distances, distance=distance)
+    clients = clients[known_pairs(distances)[clients].any(1)]
     best = best_separated(distances[np.ix_(clients, clients)], options.min_size)
     if best is None or best.separation < MIN_SEPARATION:
         return grouping
@@ -233,7 +249,8 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     m = run.num_clients
     apart = profile.distances
     middle = float(np.median(apart[~np.eye(len(apart), dtype=bool)]))
-    parts = cluster_graph(threshold_graph(apart, middle), options.graph, run.seed)
+    graph = threshold_graph(apart, middle)
+    parts = cluster_graph(graph, options.graph, run.seed, options.restarts)
     parts = parts.embed(compared, m).drop_smaller_than(max(options.min_size, m // SMALL_PART))
     if parts.num_clusters < 2 or not leads_early(run, options, parts):
         return grouping
@@ -268,23 +285,43 @@ def better(
     rival: Clusters,
     score: Callable[[Clusters], ClientScores],
     grouping: OneShot,
-) -> tuple[Clusters, Evidence]:
+) -> tuple[Clusters, Evidence, str | None]:
     """Choose between clusters and one model for all.
 
     Clusters that distances separate stay unless one model is ahead by a standard error. Parts of
     one cluster, which have led once, must lead again. Others must be clearly better than one model.
 
     Returns:
-        The better one, and the evidence of the other.
+        The better one, the evidence of the other, and why the choice is doubtful, if it is.
     """
+    scores = score(clusters)
     if rival.midway is not None:
-        variant = "given up after a third of its training"
-        return clusters, Evidence("one model for all", rival.midway, variant)
-    scores, rival_scores = score(clusters), score(rival)
+        given_up = Evidence(ONE_MODEL, rival.midway, "given up after a third of its training")
+        return clusters, given_up, _doubt_of_lead(clusters, rival.midway, scores, grouping)
+    rival_scores = score(rival)
+    lead = compare(scores, rival_scores).t
     needed = -1.0 if grouping.separation >= MIN_SEPARATION else 0.0 if grouping.parts else CLEARLY
-    if compare(scores, rival_scores).t > needed:
-        return clusters, Evidence("one model for all", rival_scores)
-    return rival, Evidence(describe(clusters.partition), scores)
+    if lead > needed:
+        doubt = within_noise(ONE_MODEL, lead) or (NO_GAP if grouping.parts else None)
+        return clusters, Evidence(ONE_MODEL, rival_scores), doubt
+    other = describe(clusters.partition)
+    return rival, Evidence(other, scores), within_noise(other, -lead)
+
+
+def _doubt_of_lead(
+    clusters: Clusters, rival_midway: ClientScores, scores: ClientScores, grouping: OneShot
+) -> str | None:
+    """Say why clusters that led after a third of a training might not lead at its end."""
+    if grouping.parts:
+        return NO_GAP
+    assert clusters.midway is not None
+    lead, progress = compare(clusters.midway, rival_midway), compare(scores, clusters.midway)
+    if lead.gain > progress.gain:
+        return None
+    return (
+        f"{ONE_MODEL} may do as well: it was given up after a third of its training, and the "
+        "clusters have gained more since than they were ahead"
+    )
 
 
 def outliers(
@@ -332,7 +369,8 @@ def own_gain(alone_scores: ClientScores, scores: ClientScores) -> NDArray[np.flo
     gain, and infinite if accuracy is clearly higher.
     """
     losses = np.stack([scores.loss.double().numpy(), alone_scores.loss.double().numpy()])
-    gain = np.subtract(*log_losses(losses))
+    with np.errstate(invalid="ignore"):  # infinite with both: no gain
+        gain = np.subtract(*log_losses(losses))
     if alone_scores.accuracy is not None and scores.accuracy is not None:
         difference = (alone_scores.accuracy - scores.accuracy).double().numpy()
         error = np.sqrt(0.5 / np.maximum(alone_scores.num_samples.double().numpy(), 1))
@@ -357,7 +395,7 @@ def describe(partition: Partition, alone: NDArray[np.bool_] | None = None) -> st
     num_alone += 0 if alone is None else int(alone.sum())
     if count == 0:
         return "every client alone"
-    text = "one model for all" if count == 1 else f"{count} clusters"
+    text = ONE_MODEL if count == 1 else f"{count} clusters"
     if not num_alone:
         return text
     text = "one cluster" if count == 1 else text

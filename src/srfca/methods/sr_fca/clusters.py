@@ -56,7 +56,19 @@ class Clusters:
 
     def relabel(self, labels: NDArray[np.int64]) -> Clusters:
         """Return the same models with other clients in the clusters."""
-        return replace(Clusters.of(labels, self.models), midway=self.midway)
+        clusters = Clusters.of(labels, self.models)
+        return replace(clusters, midway=self.midway, averaged=self.averaged)
+
+    def drop_smaller_than(self, min_size: int) -> Clusters:
+        """Return the clusters of at least ``min_size`` clients, or all if none is that large.
+
+        The clients of the others become unclustered.
+        """
+        kept = self.partition.drop_smaller_than(min_size)
+        if kept.num_clusters in (0, self.partition.num_clusters):
+            return self
+        labels = np.where(kept.labels >= 0, self.partition.labels, -1)
+        return self.relabel(labels)
 
     def with_alone(self, clients: Clients, models: Tensor) -> Clusters:
         """Return the clusters with some clients in clusters of their own.

@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from srfca.aggregation.outliers import winsorize
 from srfca.federation.replies import ClientScores
 
+CLEARLY = 2.0
+"""Standard errors from which one answer is clearly better than another."""
 HELPS = 2.25
 """Standard errors of accuracy and loss together by which fine-tuning helps."""
 
@@ -55,8 +58,8 @@ class Comparison:
     """What one answer gains over another.
 
     Args:
-        gain: Mean over the clients: of accuracy, or of the logarithm of the typical loss plus the
-            loss.
+        gain: Winsorized mean over the clients: of accuracy, or of the logarithm of the typical
+            loss plus the loss.
         error: Its standard error.
     """
 
@@ -92,7 +95,8 @@ def compare(first: ClientScores, second: ClientScores) -> Comparison:
 def compare_losses(first: ClientScores, second: ClientScores) -> Comparison:
     """Return what the first answer gains over the second by losses, paired by clients."""
     losses = np.stack([first.loss.double().numpy(), second.loss.double().numpy()])
-    return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
+    with np.errstate(invalid="ignore"):  # infinite with both: unknown
+        return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
 
 
 def helps(tuned: ClientScores, before: ClientScores) -> bool:
@@ -110,8 +114,32 @@ def helps(tuned: ClientScores, before: ClientScores) -> bool:
     return by_accuracy + min(by_loss.t, by_accuracy) >= HELPS
 
 
+def out_of_reach(leader: ClientScores, rival: ClientScores, errors: float) -> bool:
+    """Tell whether a rival need not train to the end.
+
+    It is behind by this many standard errors. A loss that falls slowly may still fall far, so
+    without accuracy it must also be ten times that of the leader.
+    """
+    lead = compare(leader, rival)
+    by_accuracy = leader.accuracy is not None and rival.accuracy is not None
+    return lead.t >= errors and (by_accuracy or lead.gain >= np.log(10))
+
+
+def within_noise(other: str, lead: float) -> str | None:
+    """Say that another answer may do as well if it is not two standard errors behind.
+
+    >>> within_noise("one model for all", 0.5)
+    'one model for all may do as well: 0.5 standard errors behind on held-out data'
+    """
+    if lead >= CLEARLY:
+        return None
+    place = "behind" if lead > 0 else "ahead"
+    return f"{other} may do as well: {abs(lead):.1f} standard errors {place} on held-out data"
+
+
 def _mean_gain(gains: NDArray[np.float64]) -> Comparison:
-    gains = gains[np.isfinite(gains)]
+    """Return the mean of gains ``[m]`` and its standard error; outliers are winsorized."""
+    gains = winsorize(gains[np.isfinite(gains)])
     if not len(gains):
         return Comparison(float("nan"), float("nan"))
     deviation = gains.std(ddof=1) if len(gains) > 1 else np.inf
@@ -136,6 +164,7 @@ class Decision:
         runner_up: The best of the others with other clusters, None if there is none.
         comparison: Of the chosen answer with the runner-up.
         outliers: Clients that keep a model of their own beside the clusters.
+        doubt: Why the choice between the clusters and one model for all is doubtful, if it is.
     """
 
     chosen: Evidence
@@ -143,6 +172,7 @@ class Decision:
     runner_up: Evidence | None
     comparison: Comparison | None
     outliers: tuple[str, ...] = field(default=())
+    doubt: str | None = None
 
     @classmethod
     def among(
@@ -159,13 +189,10 @@ class Decision:
 
     @property
     def warning(self) -> str | None:
-        """Say that the runner-up is within noise, if it is."""
-        if self.runner_up is None or self.comparison is None or self.comparison.t >= 2:
-            return None
-        return (
-            f"{self.runner_up.name} may do as well: {abs(self.comparison.t):.1f} standard errors "
-            f"{'behind' if self.comparison.t > 0 else 'ahead'} on held-out data"
-        )
+        """Say that the runner-up is within noise, or what else makes the choice doubtful."""
+        if self.runner_up is None or self.comparison is None:
+            return self.doubt
+        return within_noise(self.runner_up.name, self.comparison.t) or self.doubt
 
     @property
     def sentence(self) -> str:

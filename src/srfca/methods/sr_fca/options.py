@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from srfca.aggregation.outliers import NORM_LIMIT
+from srfca.aggregation.rules import Aggregation, RobustAggregation, robust_aggregation
 from srfca.clustering.candidates import Metric
-from srfca.clustering.graph import GraphClustering
+from srfca.clustering.graph import RESTARTS, GraphClustering
 from srfca.clustering.threshold import check_threshold
 from srfca.distances import Distance, distance_named
 from srfca.errors import require
+from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.requests import Subsample
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import Exchange, num_rounds, resolve_server_lr
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Percentages, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.methods.sr_fca.algorithm import sr_fca
 from srfca.methods.sr_fca.auto import threshold_rule
-from srfca.methods.sr_fca.clusters import onto_ball
+from srfca.methods.sr_fca.clusters import Clusters, onto_ball
 from srfca.methods.sr_fca.thresholds import ThresholdRule
 from srfca.parameters import constrained
+
+if TYPE_CHECKING:
+    from srfca.methods.sr_fca_literal import LiteralSRFCA
 
 
 @register
@@ -43,30 +49,44 @@ class SRFCA(Method):
         min_size: t, the smallest number of clients in a cluster.
         one_shot_steps: Steps that clients train alone in ONE_SHOT; None is those of ``local``.
             Fewer can be enough to tell which clients are alike, and leave more for the clusters.
-        refine_steps: R, the largest number of REFINE steps. REFINE stops when it leaves the
-            clusters unchanged: another step would train the same models again.
-        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``, or
-            a function of two ``ModelSet``.
+        refine_steps: R, the largest number of REFINE steps.
+        stop_early: Stop when REFINE leaves the clusters unchanged: another step would train the
+            same models again. It has no effect with ``resample`` or ``continue_training``.
+        merge_first: MERGE before RECLUSTER.
+        continue_training: TrimmedMeanGD starts from the clusters' models, not from w0; in the
+            first REFINE from the means of their clients' local models.
+        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
+            ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
         samples: Distances use losses on at most this many training samples of each client, drawn
             by the seed; None is all of them.
         metric: What the threshold applies to: ``distance``, ``profile`` (the distance between two
             clients' denoised profiles of distances), or ``auto``: the distance for a number,
             whichever shows groups better for an automatic threshold.
         graph: Graph clustering: ``correlation``, ``components`` or ``cliques``.
+        restarts: Random orders of pivots that correlation clustering tries, each improved by
+            single moves; 0 is one pass of pivots, without moves.
         all_pairs: Up to this many clients all pairs of distances are computed. With more clients,
             only those that correlation clustering by random pivots needs, and eight clients
             represent a cluster.
+        aggregation: How TrimmedMeanGD aggregates the rows of a cluster: ``trimmed_mean`` as in the
+            paper, ``median``, ``geometric_median`` or ``clipped_mean``.
         trim: beta of the trimmed mean, in [0, 1/2): the fraction of a cluster's clients that is
             dropped on each side of each coordinate. 0 is a plain mean.
         trim_at_least: The least number of them, in clusters of three clients or more: without it a
             small cluster has no protection from a single bad client.
+        max_change: Changes of a cluster's model that are longer than this many times the cluster's
+            median are shortened to that. In ONE_SHOT so are local models that are further from w0
+            than this many times the furthest of the others, where the ``trim`` fraction of the
+            clients does not count. None is no bound, also on the losses of single clients in
+            distances to clusters.
         exchange: What clients send in TrimmedMeanGD: ``models`` after some local steps, or full
             ``gradients``, along which the server steps with the schedule of ``local``.
         server_lr: eta, the server's learning rate for gradients; None is that of ``local``.
         diameter: TrimmedMeanGD projects its models onto the ball of this diameter around w0.
         participation: The fraction of each cluster's clients that take part in a round.
         resample: Train the local models again, on resampled data, before each REFINE.
-        final_steps: Steps of a last federated training inside the clusters, with a plain mean.
+        final_steps: Steps of a last federated training inside the clusters, with the same
+            aggregation; a trimmed mean of ``trim=0`` is weighted by the clients' sizes, as FedAvg.
         final_mu: Weight of its proximal term: 0 is FedAvg, more is FedProx.
         trial_steps: With ``threshold="auto"``, the most local steps of a client in each trial of
             another answer: one model for all, or parts of a single cluster, which need as many as
@@ -91,19 +111,29 @@ class SRFCA(Method):
         "Model-based Clustering. TMLR 2024."
     )
     family: ClassVar[Family] = "SR-FCA"
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "trim": Range(0.0, 0.4),
+        "threshold": Percentages(5, 95, "auto"),
+    }
 
     threshold: float | str = "auto"
     merge_threshold: float | str | None = None
     min_size: int = constrained(2, at_least=1)
     one_shot_steps: int | None = constrained(None, at_least=1)
     refine_steps: int = constrained(2, at_least=0)
+    stop_early: bool = True
+    merge_first: bool = False
+    continue_training: bool = False
     distance: str | Distance = "cross_loss"
     samples: int | None = constrained(128, at_least=1)
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"
+    restarts: int = constrained(RESTARTS, at_least=0)
     all_pairs: int = constrained(1000, at_least=0)
+    aggregation: RobustAggregation = "trimmed_mean"
     trim: float = constrained(0.05, at_least=0, less_than=0.5)
     trim_at_least: int = constrained(1, at_least=0)
+    max_change: float | None = constrained(NORM_LIMIT, at_least=1)
     exchange: Exchange = "models"
     server_lr: float | None = constrained(None, more_than=0)
     diameter: float | None = constrained(None, more_than=0)
@@ -127,34 +157,40 @@ class SRFCA(Method):
     @classmethod
     def as_in_paper(
         cls,
-        threshold: float,
+        threshold: float | str,
         min_size: int = 2,
         trim: float = 0.1,
         refine_steps: int = 1,
         **parameters: Any,
-    ) -> SRFCA:
-        """Return the literal algorithm of the paper: fixed thresholds, all samples, all pairs.
+    ) -> LiteralSRFCA:
+        """Return the literal algorithm of the paper, the method ``sr-fca-literal``.
 
         Args:
-            threshold: lambda, of ONE_SHOT and of MERGE.
+            threshold: lambda, of ONE_SHOT and of MERGE: a number, or a quantile of the distances.
             min_size: t.
             trim: beta.
             refine_steps: R.
             parameters: Any other parameter of ``SRFCA``.
+
+        Raises:
+            InputError: If the threshold is ``auto``, or another value is not allowed.
         """
-        literal: dict[str, Any] = {
-            "merge_threshold": threshold, "metric": "distance", "samples": None,
-            "all_pairs": 2**31, "trim_at_least": 0,
-        }  # fmt: skip
-        return cls(
+        from srfca.methods.sr_fca_literal import LiteralSRFCA
+
+        return LiteralSRFCA(
             threshold=threshold, min_size=min_size, trim=trim, refine_steps=refine_steps,
-            **literal | parameters,
+            **parameters,
         )  # fmt: skip
 
     @property
     def rule(self) -> ThresholdRule:
         """The rule of ``threshold``."""
         return threshold_rule(self.threshold)
+
+    @property
+    def rows_rule(self) -> Aggregation:
+        """The rule that makes one row of the rows of a cluster's clients."""
+        return robust_aggregation(self.aggregation, self.trim, self.trim_at_least)
 
     @property
     def trainings(self) -> float:
@@ -179,6 +215,15 @@ class SRFCA(Method):
         return resolve_server_lr(self.exchange, self.server_lr, self.local)
 
     @property
+    def stops_early(self) -> bool:
+        """Whether another REFINE of unchanged clusters would only repeat the last one."""
+        return self.stop_early and not (self.resample or self.continue_training)
+
+    def start(self, clusters: Clusters) -> Tensor | None:
+        """Return the models ``[k, P]`` that TrimmedMeanGD starts from, None for w0."""
+        return clusters.models if self.continue_training else None
+
+    @property
     def segments(self) -> Sequence[range]:
         """The rounds of TrimmedMeanGD, in the parts that the threshold's rule wants."""
         return self.rule.segments(num_rounds(self.local, self.gradient_lr))
@@ -188,11 +233,16 @@ class SRFCA(Method):
         """The most local steps of a client in a trial."""
         return self.local.steps if self.trial_steps is None else self.trial_steps
 
-    def projection(self, w0: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the projection of models onto the ball around w0, if there is one."""
-        if self.diameter is None:
+    def projection(self, run: Run) -> Callable[[Tensor], Tensor]:
+        """Return the projection of models onto the ball around w0, if there is one.
+
+        It is of the trained coordinates; buffers stay as they are.
+        """
+        diameter, w0, trained = self.diameter, run.initial_model(), Coordinates.trained(run.layers)
+        if diameter is None:
             return lambda models: models
-        return partial(onto_ball, center=w0, diameter=self.diameter)
+        center = trained.take(w0.unsqueeze(0))[0]
+        return lambda models: trained.put(models, onto_ball(trained.take(models), center, diameter))
 
     def subsample(self, seed: int) -> Subsample | None:
         """Return the samples that losses are computed on, None for all."""

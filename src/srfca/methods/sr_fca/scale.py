@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +27,11 @@ _BLOCK = 4096
 def cluster_representatives(run: Run, options: SRFCA, clusters: Clusters) -> ModelSet:
     """Return the cluster models, represented by all of their clients, or by a few if m is large."""
     many = len(clusters.partition) > options.all_pairs
-    return ModelSet.of_clusters(
+    models = ModelSet.of_clusters(
         run, tuple(run.client_ids), clusters.models, clusters.partition,
         NUM_REPRESENTATIVES if many else None, options.subsample(run.seed),
     )  # fmt: skip
+    return replace(models, winsorized=options.max_change is not None)
 
 
 def cluster_many(

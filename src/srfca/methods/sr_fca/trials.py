@@ -19,7 +19,7 @@ from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_rounds
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import Comparison, compare, helps
+from srfca.methods.sr_fca.decision import Comparison, compare, helps, out_of_reach
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -49,7 +49,7 @@ def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clust
         if rounds.start and rival.midway is not None:
             scores = held_out_scores(run, clusters.models, clusters.partition.labels)
             run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
-            if compare(rival.midway, scores).t >= clearly:
+            if out_of_reach(rival.midway, scores, clearly):
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import altair as alt
 import numpy as np
+from numpy.typing import NDArray
 
 from srfca.clustering import denoised_profiles
 from srfca.clustering.matrix import complete_subset
@@ -75,6 +79,35 @@ def profile_histogram(view: RunView) -> Figure | None:
     )
 
 
+def recorded_histogram(experiment: str, distances: Mapping[str, Any]) -> Figure:
+    """Draw the histogram of a recorded run (``srfca.experiments.records``).
+
+    Args:
+        experiment: Its name.
+        distances: Counts of pairs of the same cluster and of different ones, and the threshold.
+    """
+    end, threshold = float(distances["end"]), distances["threshold"]
+    shown = threshold is not None and distances["metric"] == "distance"
+    axis = max(end, 1.1 * threshold) if shown else end
+    lines = [
+        line
+        for kind, name in ((SAME, "same"), (OTHER, "different"))
+        for line in _counted(np.asarray(distances[name]), end, kind)
+    ]
+    title = "distance between local models"
+    layers: list[Drawing] = [_bars(lines, title, axis)]
+    caption = (
+        f"{experiment}: how far apart the local models of two clients are after ONE_SHOT, by "
+        f"{distances['of']}, each as shares of its kind."
+    )
+    if shown:
+        layers.append(_line(float(threshold), axis))
+        caption += " Clients nearer than λ, the dashed line, were joined by an edge."
+    return Figure(
+        f"distances-{experiment}", "How far apart clients are", layer(*layers), caption, height=220
+    )
+
+
 def _limits(stage: Stage, metric: str) -> tuple[float, float, float] | None:
     """Return the threshold, and the least and largest one that give the same clusters."""
     threshold = stage.notes.get("threshold")
@@ -129,11 +162,17 @@ def _shares(distances: Numbers, end: float, kind: str) -> list[dict[str, object]
     """Return the share of distances in each bin; those beyond the last bin are in it."""
     if not len(distances):
         return []
-    counts, edges = np.histogram(np.clip(distances, 0, end), BINS, (0, end))
+    counts, _ = np.histogram(np.clip(distances, 0, end), BINS, (0, end))
+    return _counted(counts, end, kind)
+
+
+def _counted(counts: NDArray[np.int64], end: float, kind: str) -> list[dict[str, object]]:
+    """Return the share of each bin from 0 to the end, without empty ones."""
+    edges, total = np.linspace(0, end, len(counts) + 1), counts.sum()
     return [
         {
             "from": short(start), "to": short(stop), "pairs": kind,
-            "share": short(count / len(distances)),
+            "share": short(count / total),
         }
         for start, stop, count in zip(edges[:-1], edges[1:], counts, strict=True)
         if count

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from srfca.errors import InputError, require
 from srfca.files import replace_file, writable_folder
-from srfca.methods import METHODS
 from srfca.methods._common.base import FAMILIES
+from srfca.methods.registry import method_of
 from srfca.report.page.comparison_view import comparison_view
 from srfca.report.page.page import View, page
 from srfca.report.page.run_view import run_view
@@ -102,7 +102,7 @@ def _title(runs: Sequence[RunView]) -> str:
 def _order(run: RunView) -> tuple[str, int, str, int, int]:
     """Order runs by experiment, then SR-FCA, baselines and others, then by K and seed."""
     try:
-        family = FAMILIES.index(METHODS[run.key].family)
+        family = FAMILIES.index(method_of(run.key).family)
     except InputError:  # read from disk, and not installed
         family = len(FAMILIES)
     k = run.parameters.get("k")

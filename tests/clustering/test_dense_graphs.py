@@ -1,0 +1,63 @@
+"""Many small graphs at once against each graph alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srfca.clustering import candidates
+from srfca.clustering.dense_graphs import (
+    correlation_clustering_of_all,
+    disagreements_of_all,
+    pivot_all,
+)
+from srfca.clustering.graph import (
+    correlation_clustering,
+    disagreements,
+    pivot_graph,
+    threshold_graph,
+)
+from srfca.clustering.partition import Partition
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(1, 14),
+    number=st.integers(0, 5),
+    directed=st.booleans(),
+    restarts=st.integers(1, 3),
+)
+def test_every_graph_is_clustered_as_if_it_were_alone(
+    seed: int, count: int, number: int, directed: bool, restarts: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    distances = rng.random((count, count))
+    distances = distances if directed else (distances + distances.T) / 2
+    thresholds = rng.random(number)
+    graphs = distances <= thresholds[:, None, None]
+    graphs[:, np.arange(count), np.arange(count)] = False
+    order = rng.permutation(count)
+    labels = correlation_clustering_of_all(graphs, seed, restarts)
+    wrong, pivots = disagreements_of_all(graphs, labels), pivot_all(graphs, order)
+    assert labels.shape == (number, count)
+    for place, threshold in enumerate(thresholds):
+        alone = threshold_graph(distances, threshold)
+        expected = correlation_clustering(alone, seed, restarts)
+        assert labels[place].tolist() == expected.tolist()
+        assert wrong[place] == disagreements(alone, expected)
+        assert Partition(pivots[place]) == Partition(pivot_graph(alone, order))
+
+
+def test_large_graphs_give_the_same_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    at = np.concatenate([rng.normal(size=(12, 3)), 3 + rng.normal(size=(9, 3))])
+    distances = np.linalg.norm(at[:, None] - at, axis=2)
+    together = candidates.evaluate_candidates(distances, None, 2, 5, "distance")
+    monkeypatch.setattr(candidates, "MAX_VERTICES", 20)
+    alone = candidates.evaluate_candidates(distances, None, 2, 5, "distance")
+    assert [item.candidate for item in together] == [item.candidate for item in alone]
+    assert [item.partition for item in together] == [item.partition for item in alone]
+    assert (together[0].graph != alone[0].graph).nnz == 0
+    assert len(together) > 20
