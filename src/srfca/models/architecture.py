@@ -135,6 +135,22 @@ class Architecture:
         tensors = trained | {name: tensor.detach().cpu() for name, tensor in self.frozen.items()}
         return {key: tensors[name].clone() for key, name in self.state_names.items()}
 
+    def layer_titles(self) -> dict[str, str]:
+        """Return the name and the type of each layer, by its name; empty if no module can be made.
+
+        >>> Architecture.of(lambda: nn.Sequential(nn.Linear(2, 1))).layer_titles()
+        {'0': '0 (Linear)'}
+        """
+        try:
+            modules = dict(self._make().named_modules())
+        except InputError:
+            return {}
+        return {
+            name: f"{name} ({type(modules[name]).__name__})".lstrip()
+            for name in self.layout.layers
+            if name in modules
+        }
+
     def build(self, row: Tensor) -> nn.Module:
         """Return a new module with a row's values, in evaluation mode on the CPU.
 
