@@ -21,7 +21,10 @@ from srfca.models.signature import Signature, dtype_name, dtype_named
 
 Module = nn.Module
 """An ordinary PyTorch module."""
-_PASS_MODEL = "pass what makes it: Result.load(folder, model=factory)"
+_PASS_MODEL = (
+    "pass what makes it: Result.load(folder, model=factory), or --model MODULE:FACTORY on the command "
+    "line"
+)
 
 
 @dataclass(frozen=True, eq=False)
