@@ -22,8 +22,8 @@ from srfca.models.signature import Signature, dtype_name, dtype_named
 Module = nn.Module
 """An ordinary PyTorch module."""
 _PASS_MODEL = (
-    "pass what makes it: Result.load(folder, model=factory), or --model MODULE:FACTORY on the command "
-    "line"
+    "pass what makes it: Result.load(folder, model=factory), or --model MODULE:FACTORY on the "
+    "command line"
 )
 
 
