@@ -140,6 +140,18 @@ def test_what_is_shown_of_stages_rounds_moves_and_missing_clients(tmp_path: Path
     assert [text for _, _, text in shown.log] == ["a message"]
 
 
+def test_stages_that_the_table_leaves_out_are_called_trials(tmp_path: Path) -> None:
+    folder = ProgressFolder(tmp_path)
+    folder.run_start(START)
+    folder.stage_end(stage("ONE_SHOT", 0, 0, 0, 1, 1, 1))
+    folder.stage_end(stage("TOGETHER", 0, 0, 0, 0, 0, 0))
+    progress = ProgressReader(tmp_path).read()
+    assert progress is not None
+    shown = live(progress)
+    assert (shown.facts[0].value, shown.facts[0].remark) == ("2", "1 of them a trial")
+    assert len(shown.stages) == 1
+
+
 def test_clusters_that_merge_move_nobody() -> None:
     before = stage("A", 0, 0, 1, 1, 2, -1)
     assert moved_clients(before, stage("B", 0, 0, 0, 0, 1, -1)).tolist() == []

@@ -168,7 +168,9 @@ def _facts(progress: Progress, view: RunView | None, moved: Sequence[np.ndarray]
     if progress.start is None:
         return []
     m = len(progress.start.client_ids)
-    shown = [Fact("stages done", f"{len(progress.history):,}")]
+    trials = 0 if view is None else len(view.history) - len(view.main_stages)
+    remark = f"{trials:,} of them {'a trial' if trials == 1 else 'trials'}" if trials else ""
+    shown = [Fact("stages done", f"{len(progress.history):,}", remark)]
     if view is not None and view.clustered:
         shown.append(Fact("clusters now", *_clusters(view.partition)))
         shown.append(Fact("moved in the last stage", f"{len(moved[-1]):,}", f"of {m:,} clients"))
