@@ -304,7 +304,7 @@ def test_an_index_that_pandas_has_written_is_no_feature() -> None:
     frame = pd.DataFrame(COLUMNS, index=[7, 7, 9, 3, 4, 4])
     arrow = pa.Table.from_pandas(frame)
     assert "__index_level_0__" in arrow.column_names
-    options = {"client": "shop", "target": "buys"}
+    options: dict[str, Any] = {"client": "shop", "target": "buys"}
     expected = ClientData.from_frame(frame, **options)
     assert torch.equal(ClientData.from_frame(arrow, **options).train.x, expected.train.x)
     named = ClientData.from_frame(arrow, features=["__index_level_0__", "age"], **options)
