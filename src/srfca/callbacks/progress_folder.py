@@ -143,8 +143,8 @@ class ProgressFolder(Monitor):
             self._start["client_ids"] = tuple(client_ids)
             if "started" in self._start:
                 self._write(START, _json(self._start))
-        here = set(connected)
-        absent = [client for client in client_ids if client not in here]
+        present = set(connected)
+        absent = [client for client in client_ids if client not in present]
         self._set(
             state="serving",
             message="",

@@ -75,7 +75,7 @@ class Live:
     Args:
         state: A key of the states.
         title: The state and the stage, in words.
-        subtitle: What goes on inside of the stage.
+        subtitle: What happens inside of the stage.
         fraction: How much of the stage is done, None if unknown.
         since: When the run began, in seconds since 1970; None if it no longer runs.
         facts: Numbers.
@@ -188,7 +188,7 @@ def _facts(progress: Progress, view: RunView | None, moved: Sequence[np.ndarray]
 
 
 def _clusters(partition: Partition) -> tuple[str, str]:
-    """Return the number of clusters of several clients, and who is not in them."""
+    """Return the number of clusters of several clients, and the clients that are in none."""
     alone, outside = len(partition.alone), len(partition.unclustered)
     remarks = [f"{alone:,} alone"] * (alone > 0) + [f"{outside:,} in none"] * (outside > 0)
     return f"{partition.num_clusters - alone:,}", ", ".join(remarks)
@@ -264,11 +264,11 @@ def named(clients: Sequence[str], count: int | None = None) -> str:
 
 def _curve(progress: Progress) -> Curve | None:
     """Return the learning curve: means over clusters, of one kind of score only."""
-    known = [point for point in progress.points if point.training not in TRIALS]
-    points = [point for point in known if point.split == "validation"]
+    candidates = [point for point in progress.points if point.training not in TRIALS]
+    points = [point for point in candidates if point.split == "validation"]
     name = "held-out"
     if len(points) < 2:
-        points, name = [point for point in known if point.split == "train"], "training"
+        points, name = [point for point in candidates if point.split == "train"], "training"
     accuracy = all(point.accuracy is not None for point in points)
     rows = [point.accuracy if accuracy else point.loss for point in points]
     means = [_mean(row) for row in rows if row is not None]
@@ -281,8 +281,8 @@ def _curve(progress: Progress) -> Curve | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and np.isfinite(value)]
-    return sum(known) / len(known) if known else None
+    finite = [value for value in values if value is not None and np.isfinite(value)]
+    return sum(finite) / len(finite) if finite else None
 
 
 def _path(values: Sequence[float]) -> str:
