@@ -74,6 +74,10 @@ def test_keys() -> None:
         "median": "median",
         "geometric_median": "geometric_median",
         "clipped_mean": "clipped_mean",
+        "centered_clipping": "centered_clipping",
+        "krum": "krum",
+        "multi_krum": "multi_krum",
+        "bulyan": "bulyan",
     }
     assert aggregation_named("mean") == Mean(weighted=True)
 

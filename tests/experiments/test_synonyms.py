@@ -36,7 +36,7 @@ def test_synonyms_lead_to_settings_that_exist() -> None:
         ("prox=0.1", ["sr-fca"], "did you mean 'mu'"),
         ("seed=3", ["sr-fca"], "unknown setting 'seed': use --seed"),
         ("ifca.k=2", ["sr-fca"], r"'ifca.k' would have no effect, because ifca does not run \(but"),
-        ("IFCA.k=2", ["sr-fca"], "'IFCA.k' would have no effect"),
+        ("IFCA.k=2", ["sr-fca"], "'ifca.k' would have no effect"),
         (f"{ROUND_ROBIN}.k=2", ["sr-fca"], "would have no effect"),
     ],
 )  # fmt: skip

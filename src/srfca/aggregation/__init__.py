@@ -4,6 +4,7 @@ The functions are plain; the rules (``Mean``, ``TrimmedMean``, ...) are the same
 name and parameters, so that a request can carry them.
 """
 
+from srfca.aggregation.byzantine import bulyan, centered_clipping
 from srfca.aggregation.functions import (
     geometric_median,
     krum,
@@ -16,10 +17,14 @@ from srfca.aggregation.outliers import clip_changes, winsorize
 from srfca.aggregation.rules import (
     AGGREGATIONS,
     Aggregation,
+    Bulyan,
+    CenteredClipping,
     ClippedMean,
     GeometricMedian,
+    Krum,
     Mean,
     Median,
+    MultiKrum,
     TrimmedMean,
     aggregation_named,
 )
@@ -31,6 +36,8 @@ __all__ = [
     "median",
     "geometric_median",
     "krum",
+    "bulyan",
+    "centered_clipping",
     "clip_changes",
     "winsorize",
     "AGGREGATIONS",
@@ -40,5 +47,9 @@ __all__ = [
     "Median",
     "GeometricMedian",
     "ClippedMean",
+    "CenteredClipping",
+    "Krum",
+    "MultiKrum",
+    "Bulyan",
     "aggregation_named",
 ]

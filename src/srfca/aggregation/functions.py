@@ -188,9 +188,17 @@ def krum(rows: Tensor, byzantine: int, keep: int = 1) -> Tensor:
         f"krum needs at least 2 byzantine + 3 rows: byzantine={byzantine}, but {count} rows",
     )
     require(1 <= keep <= count - byzantine, f"keep must be in 1..{count - byzantine}, not {keep}")
+    return rows[krum_scores(rows, byzantine).argsort(stable=True)[:keep]].mean(0)
+
+
+def krum_scores(rows: Tensor, byzantine: int) -> Tensor:
+    """Return the sums of squared distances to the ``J - byzantine - 2`` nearest rows: ``[J]``.
+
+    At least one row counts, if there is another.
+    """
     squared = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
-    nearest = squared.fill_diagonal_(torch.inf).sort(1).values[:, : count - byzantine - 2]
-    return rows[nearest.sum(1).argsort(stable=True)[:keep]].mean(0)
+    count = max(len(rows) - byzantine - 2, 1)
+    return squared.fill_diagonal_(torch.inf).sort(1).values[:, :count].sum(1)
 
 
 def _check(rows: Tensor) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from srfca.aggregation import functions
+from srfca.aggregation import byzantine, functions
 from srfca.aggregation.outliers import clip_changes
 from srfca.errors import InputError, unknown
 from srfca.parameters import check_parameters, constrained
@@ -138,11 +138,119 @@ class ClippedMean:
         return functions.mean(clip_changes(rows, functions.median(rows), self.limit))
 
 
-Rule = type[Mean] | type[TrimmedMean] | type[Median] | type[GeometricMedian] | type[ClippedMean]
+@dataclass(frozen=True)
+class CenteredClipping:
+    """The mean of rows whose distance from that mean is bounded; all clients weigh the same.
 
-AGGREGATIONS: dict[str, Rule] = {
-    rule.key: rule for rule in (Mean, TrimmedMean, Median, GeometricMedian, ClippedMean)
-}
+    Args:
+        limit: The bound, in median distances.
+        iterations: How often the mean is computed again.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+
+    key: ClassVar[str] = "centered_clipping"
+    limit: float = constrained(1.0, at_least=1)
+    iterations: int = constrained(3, at_least=1)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Return the centered clipping of rows ``[J, P]``: ``[P]``; sizes are ignored."""
+        return byzantine.centered_clipping(rows, self.limit, self.iterations)
+
+
+@dataclass(frozen=True)
+class Krum:
+    """The row that is nearest to most others; few rows that Krum cannot judge give their median.
+
+    Args:
+        beta: The fraction of corrupt clients, in [0, 1/2), as far as Krum bears it.
+        at_least: Corrupt clients to tolerate in small clusters too, if beta is not 0.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+
+    key: ClassVar[str] = "krum"
+    beta: float = constrained(at_least=0, less_than=0.5)
+    at_least: int = constrained(0, at_least=0)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Return Krum's choice among rows ``[J, P]``: ``[P]``; sizes are ignored."""
+        if len(rows) < 3:
+            return functions.median(rows)
+        return functions.krum(rows, _tolerated(rows, self.beta, self.at_least, 2))
+
+
+@dataclass(frozen=True)
+class MultiKrum:
+    """The mean of the rows that are nearest to most others, without as many as may be corrupt.
+
+    Args:
+        beta: As in ``Krum``.
+        at_least: As in ``Krum``.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+
+    key: ClassVar[str] = "multi_krum"
+    beta: float = constrained(at_least=0, less_than=0.5)
+    at_least: int = constrained(0, at_least=0)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Return Multi-Krum of rows ``[J, P]``: ``[P]``; sizes are ignored."""
+        if len(rows) < 3:
+            return functions.median(rows)
+        corrupt = _tolerated(rows, self.beta, self.at_least, 2)
+        return functions.krum(rows, corrupt, len(rows) - corrupt)
+
+
+@dataclass(frozen=True)
+class Bulyan:
+    """The mean of the values nearest to the median, of rows that Krum chooses.
+
+    Args:
+        beta: The fraction of corrupt clients, in [0, 1/2), as far as Bulyan bears it: a quarter.
+        at_least: As in ``Krum``.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+
+    key: ClassVar[str] = "bulyan"
+    beta: float = constrained(at_least=0, less_than=0.5)
+    at_least: int = constrained(0, at_least=0)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Return Bulyan of rows ``[J, P]``: ``[P]``; sizes are ignored."""
+        if len(rows) < 3:
+            return functions.median(rows)
+        return byzantine.bulyan(rows, _tolerated(rows, self.beta, self.at_least, 4))
+
+
+def _tolerated(rows: Tensor, beta: float, at_least: int, times: int) -> int:
+    """Return how many corrupt rows to tolerate: at most ``(J - 3) / times``."""
+    return min(functions.trim_count(len(rows), beta, at_least), (len(rows) - 3) // times)
+
+
+_RULES = (
+    Mean, TrimmedMean, Median, GeometricMedian, ClippedMean, CenteredClipping, Krum, MultiKrum,
+    Bulyan,
+)  # fmt: skip
+AGGREGATIONS: dict[str, type[Any]] = {rule.key: rule for rule in _RULES}
 """Rules by key."""
 
 
@@ -173,15 +281,19 @@ def aggregation_named(key: str, **parameters: Any) -> Aggregation:
     for name, is_required in required.items():
         if is_required and name not in parameters:
             raise InputError(f"aggregation {key!r} needs the parameter {name!r}")
-    return rule(**parameters)
+    made: Aggregation = rule(**parameters)
+    return made
 
 
-RobustAggregation = Literal["trimmed_mean", "median", "geometric_median", "clipped_mean"]
+RobustAggregation = Literal[
+    "trimmed_mean", "median", "geometric_median", "clipped_mean", "centered_clipping", "krum",
+    "multi_krum", "bulyan",
+]  # fmt: skip
 """Rules that bound what a few corrupt clients can do."""
 
 
 def robust_aggregation(key: RobustAggregation, beta: float, at_least: int = 0) -> Aggregation:
-    """Return a robust rule by its key; beta and at_least are those of the trimmed mean."""
-    if key == "trimmed_mean":
-        return TrimmedMean(beta, at_least)
+    """Return a robust rule by its key; beta and at_least are for those that drop clients."""
+    if key in ("trimmed_mean", "krum", "multi_krum", "bulyan"):
+        return aggregation_named(key, beta=beta, at_least=at_least)
     return aggregation_named(key)

@@ -20,6 +20,7 @@ from srfca.cli import (
     report,
     reproduce,
     run,
+    stress,
     theory,
     tune,
     watch,
@@ -46,6 +47,7 @@ app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
+app.command("stress")(stress.stress)
 app.command("tune")(tune.tune)
 app.command("predict")(predict.predict)
 app.command("assign")(predict.assign)

@@ -20,6 +20,7 @@ from srfca.data.datasets.shakespeare import shakespeare
 from srfca.data.datasets.synthetic import synthetic
 from srfca.data.drift import concept_transforms, drift_phases, drift_schedule
 from srfca.data.partition import federate
+from srfca.data.poisoning import flip_labels
 from srfca.data.registry import DATASETS, DatasetFunction, register_dataset
 from srfca.data.schema import Schema
 
@@ -37,6 +38,7 @@ __all__ = [
     "federate",
     "femnist",
     "field_images",
+    "flip_labels",
     "flux_images",
     "inverted_mnist",
     "label_cifar10",

@@ -165,6 +165,13 @@ class ModelSet:
             _shares=None,
         )
 
+    def forget(self, clients: Clients) -> None:
+        """Forget the losses that these clients reported; they are asked again."""
+        assert self._losses is not None
+        for cache in self._losses.values():
+            for client in clients.tolist():
+                cache.columns.pop(client, None)
+
     def class_shares(self, presence: bool = False) -> Tensor:
         """Return the class shares of each model, by the data that it was trained on: ``[k, C]``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
@@ -9,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from srfca.clustering import Partition
+from srfca.data import ClientData
 from srfca.engine import Simulation
 from srfca.errors import require
 from srfca.experiments.experiment import Experiment, method_class
@@ -60,6 +62,7 @@ def make_federation(
     device: str = "auto",
     folder: str | Path | None = None,
     monitor: Monitor | None = None,
+    change_data: Callable[[ClientData], ClientData] = lambda data: data,
 ) -> Simulation:
     """Make the clients of an experiment.
 
@@ -72,6 +75,7 @@ def make_federation(
         device: Where they train.
         folder: The data folder.
         monitor: Follows the training of a warm start.
+        change_data: Applied to what the clients hold.
 
     Raises:
         InputError: If the data are missing, or data and model do not fit together.
@@ -79,7 +83,7 @@ def make_federation(
     parameters = signature(experiment.component("data")).parameters
     require("seed" in parameters, "the function of a data set must have a parameter 'seed'")
     location = {"folder": folder} if "folder" in parameters else {}
-    data = _make(experiment, "data", **location, seed=seed)
+    data = change_data(_make(experiment, "data", **location, seed=seed))
     model = _make(experiment, "model")
     arguments = experiment.arguments("federation") | {"device": device, "seed": seed}
     steps = arguments.pop("warm_start", 0)

@@ -77,6 +77,11 @@ class LocalTraining:
         )
 
     @property
+    def has_state(self) -> bool:
+        """Whether the optimizer has a state that ``keep_state`` would keep."""
+        return self.optimizer == "adam" or self.momentum > 0
+
+    @property
     def rounds(self) -> int:
         """Number of aggregations of a whole training."""
         return -(-self.steps // self.local_steps)

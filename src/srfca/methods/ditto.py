@@ -120,7 +120,9 @@ class Ditto(Method):
     ) -> Replies[Tensor]:
         """Train the individual models ``[m, P]`` of some clients with one of the candidates."""
         lr = self.local.lr if self.fine_tune_lr is None else self.fine_tune_lr
-        local = replace(self.local, lr=lr, mu=self.candidates[place], keep_state=True)
+        local = replace(
+            self.local, lr=lr, mu=self.candidates[place], keep_state=self.local.has_state
+        )
         pull = Descent(anchors=received.expand(len(clients), -1))
         key = run.key("ditto personal" if place == 0 else f"ditto personal {place}", number)
         starts = v[torch.tensor(clients, device=v.device)]

@@ -77,7 +77,7 @@ class FedSoft(Method):
     def solve(self, run: Run) -> Answer:
         """Find the centers and every client's model."""
         alone = replace(self.local, mu=0.0)
-        local, m = replace(alone, mu=self.mu, keep_state=True), run.num_clients
+        local, m = replace(alone, mu=self.mu, keep_state=alone.has_state), run.num_clients
         c, _ = starting_models(run, self.k, self.start, alone, local.steps, "start")
         draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
         u = c.new_full((m, self.k), 1 / self.k)

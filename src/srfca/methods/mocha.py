@@ -95,7 +95,7 @@ def multi_task(run: Run, options: MOCHA, coupling: Coupling) -> Tensor:
     """
     local, everyone, w0 = options.local, one_cluster(run), run.initial_model()
     rho = 1 / (local.lr * min(local.local_steps, local.steps))
-    pulled = replace(local, mu=rho, keep_state=True)
+    pulled = replace(local, mu=rho, keep_state=local.has_state)
     w = w0.repeat(run.num_clients, 1)
     z, u = torch.zeros_like(w), torch.zeros_like(w)
     trained = torch.zeros(len(w), dtype=torch.bool, device=w.device)

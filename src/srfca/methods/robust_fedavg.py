@@ -22,9 +22,11 @@ class RobustFedAvg(Method):
     """Train one model for all clients with a robust aggregation instead of the mean.
 
     Args:
-        aggregation: ``trimmed_mean`` or ``median``, both coordinate-wise; ``geometric_median``; or
-            ``clipped_mean``, the mean of rows whose distance from the median is bounded.
-        trim: beta of the trimmed mean, in [0, 1/2): at least the fraction of corrupt clients.
+        aggregation: ``trimmed_mean`` or ``median``, both coordinate-wise; ``geometric_median``;
+            ``clipped_mean``, the mean of rows whose distance from the median is bounded, or
+            ``centered_clipping``, from that mean itself; ``krum``, ``multi_krum`` or ``bulyan``.
+        trim: beta of the rules that drop clients, in [0, 1/2): at least the fraction of corrupt
+            clients.
         participation: The fraction of the clients that take part in a round.
     """
 

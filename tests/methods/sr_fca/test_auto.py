@@ -16,13 +16,14 @@ from srfca.distances import ModelSet
 from srfca.federation import ClientScores
 from srfca.methods import FedAvg, Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
-from srfca.methods.sr_fca.auto import Auto, better, describe, outliers, own_gain, place, split
+from srfca.methods.sr_fca.auto import Auto, better, describe, place, split
 from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.outliers import outliers, own_gain
 from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.models import linear, mlp
 from tests import examples
 from tests.methods.helpers import ScriptedLosses
-from tests.methods.sr_fca.federations import LOCAL, on_a_line, regressions
+from tests.methods.sr_fca.federations import FIXED, LOCAL, on_a_line, regressions
 
 ON_A_LINE = SRFCA(local=LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.02))
 DIGITS = LocalTraining(steps=100, local_steps=5, batch_size=10, lr=0.5)
@@ -58,7 +59,7 @@ def test_auto_moves_no_client_to_a_worse_model() -> None:
     run = Run(ScriptedLosses(regressions(num_clients=4), losses))
     local_models = ModelSet.of_clients(run, torch.zeros(4, 5))
     distances = np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0], [2.0, 1.0]])
-    moved = Auto("auto").allow_moves(run, clusters, local_models, distances)
+    moved = Auto("auto").allow_moves(run, clusters, local_models, distances, FIXED)
     assert moved.tolist() == [0, 1, 0, 1], "worse, better, equal, and where it was"
 
 

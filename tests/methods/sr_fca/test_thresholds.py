@@ -25,7 +25,7 @@ def test_the_rules_of_the_paper_move_every_client_to_the_nearest(rule: Fixed | Q
     clusters = Clusters(Partition([0, 1]), torch.zeros(2, 1))
     distances = np.array([[2.0, 1.0], [1.0, np.nan]])
     local_models = ModelSet.of_clients(run, torch.zeros(2, 1))
-    assert rule.allow_moves(run, clusters, local_models, distances).tolist() == [1, 0]
+    assert rule.allow_moves(run, clusters, local_models, distances, FIXED).tolist() == [1, 0]
     assert list(rule.segments(7)) == [range(7)]
     assert rule.merge_threshold(FIXED.choice) == 1.0
     assert rule.merge_threshold(replace(FIXED.choice, metric="profile")) is None

@@ -2,6 +2,7 @@
 
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.middleware.counting import Budget, Counting
+from srfca.federation.middleware.distrust import Distrusting
 from srfca.federation.middleware.faults import DropReplies
 from srfca.federation.middleware.journal import Journal, Journaling
 from srfca.federation.middleware.subset import Subset
@@ -10,6 +11,7 @@ from srfca.federation.middleware.validation import Validating
 __all__ = [
     "Budget",
     "Counting",
+    "Distrusting",
     "DropReplies",
     "Journal",
     "Journaling",

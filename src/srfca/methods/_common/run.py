@@ -16,6 +16,7 @@ from srfca import progress
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import InputError
 from srfca.federation.middleware.counting import Budget, Counting
+from srfca.federation.middleware.distrust import Distrusting
 from srfca.federation.middleware.journal import Journal, Journaling
 from srfca.federation.middleware.validation import Validating
 from srfca.federation.mixture import Mixture
@@ -60,7 +61,7 @@ class Run:
     ) -> None:
         self.journal = journal
         valid = Validating(federation)
-        self.uncounted = valid if journal is None else Journaling(valid, journal)
+        self.uncounted = Distrusting(valid if journal is None else Journaling(valid, journal))
         self.federation = Counting(self.uncounted)
         self.seed = seed
         self.monitor = monitor or Monitor()
@@ -108,6 +109,10 @@ class Run:
     def key(self, purpose: str, round: int = 0) -> Key:
         """Return the random key of a purpose and a round."""
         return Key(self.seed, purpose, round)
+
+    def distrust(self, clients: Clients) -> None:
+        """Treat losses and scores that these clients ``[c]`` report as missing from now on."""
+        self.uncounted.distrust(clients.tolist())
 
     def ask(self, request: Request[T]) -> Replies[T]:
         """Send a request to its clients."""

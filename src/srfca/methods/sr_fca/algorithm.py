@@ -128,7 +128,7 @@ def recluster(
     left with fewer than t clients are dissolved, unless all are.
     """
     distances = distances_to_clusters(run, options, clusters, local_models, grouping)
-    labels = options.rule.allow_moves(run, clusters, local_models, distances)
+    labels = options.rule.allow_moves(run, clusters, local_models, distances, grouping)
     return clusters.relabel(labels).drop_smaller_than(options.min_size)
 
 

@@ -40,10 +40,11 @@ from srfca.methods.sr_fca.decision import (
     Evidence,
     compare,
     helps,
-    log_losses,
     within_noise,
 )
 from srfca.methods.sr_fca.optional_stages import final_training, train_alone
+from srfca.methods.sr_fca.outliers import outliers
+from srfca.methods.sr_fca.screening import screen
 from srfca.methods.sr_fca.thresholds import (
     Distances,
     Fixed,
@@ -61,12 +62,6 @@ from srfca.methods.sr_fca.trials import fine_tuned, leads_early, together
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
 
-MIN_OWN_GAIN = 1.5
-"""Factor by which an outlier's loss is less with its own model than with that of a cluster."""
-FAR = 4.0
-"""Standard deviations beyond its clients' distances at which a cluster ends for an outlier."""
-FEW = 5
-"""Clients from which on a cluster shows by itself how far its clients are."""
 ONE_MODEL = "one model for all"
 NO_GAP = "clients vary without a gap between groups: other data may cut them elsewhere"
 SMALL_PART = 10
@@ -82,7 +77,8 @@ class Auto(ThresholdRule):
         A single cluster whose clients vary without a gap is split in parts if REFINE has a step to
         join them again.
         """
-        grouping = threshold_clusters(run, options, local_models)
+        useless = screen(run, options, local_models)
+        grouping = threshold_clusters(run, options, local_models, useless=useless)
         if not grouping.choice.clear and grouping.distances is not None:
             grouping = _separated(run, options, local_models, grouping)
         if (distances := grouping.distances) is not None:
@@ -102,12 +98,18 @@ class Auto(ThresholdRule):
         return [range(third), range(third, rounds)] if third else [range(rounds)]
 
     def allow_moves(
-        self, run: Run, clusters: Clusters, local_models: ModelSet, distances: Distances
+        self,
+        run: Run,
+        clusters: Clusters,
+        local_models: ModelSet,
+        distances: Distances,
+        one_shot: OneShot,
     ) -> Labels:
         """Let a client stay if it would do worse, on its held-out data, in the nearest cluster.
 
         Distances of poor local models mislead (docs/sr_fca.md). An unclustered client that is far
-        from all clusters, and does much better with its own model, stays unclustered.
+        from all clusters, and does much better with its own model, stays unclustered; so does one
+        whose local model is useless, which trains no cluster, and is placed in the end.
         """
         labels = nearest(distances, clusters.partition.labels)
         losses = held_out_losses(run, clusters.models)
@@ -118,6 +120,7 @@ class Auto(ThresholdRule):
             alone_scores = held_out_scores(run, *local_rows(run, local_models))
             scores = held_out_scores(run, clusters.models, labels)
             alone = outliers(distances, labels, scores, alone_scores, clusters.partition)
+            alone[one_shot.useless] = True
             labels = np.where(alone & (present < 0), -1, labels)
         return labels
 
@@ -218,6 +221,7 @@ def _separated(run: Run, options: SRFCA, local_models: ModelSet, grouping: OneSh
         distances = np.full_like(grouping.distances, np.nan)
         among = distance_named(distance)(local_models, local_models)
         far = far_clients(options, among)
+        far |= np.isin(clients, grouping.useless)
         distances[np.ix_(clients, clients)] = np.where(far[:, None] | far, np.nan, among)
         grouping = replace(grouping, distances=distances, distance=distance)
     clients = clients[known_pairs(distances)[clients].any(1)]
@@ -322,61 +326,6 @@ def _doubt_of_lead(
         f"{ONE_MODEL} may do as well: it was given up after a third of its training, and the "
         "clusters have gained more since than they were ahead"
     )
-
-
-def outliers(
-    distances: Distances,
-    labels: Labels,
-    scores: ClientScores,
-    alone_scores: ClientScores,
-    trained_by: Partition,
-) -> NDArray[np.bool_]:
-    """Return which clients belong to no cluster: ``[m]``.
-
-    They are far from their cluster, compared with the clients that it was trained by, and do much
-    better with their own model on held-out data; if they are very far, better is enough. Few
-    clients say little about themselves, so they are compared with those of all clusters: two that
-    are unlike everyone else, and unlike each other, are no cluster.
-
-    Args:
-        distances: ``[m, k]`` to the clusters.
-        labels: ``[m]`` the cluster of each client.
-        scores: ``[m]`` with the model of that cluster, on held-out data.
-        alone_scores: ``[m]`` with the client's own model.
-        trained_by: The clients that the clusters were trained by.
-    """
-    beyond = np.full(len(labels), -np.inf)
-    every_log = np.log(np.maximum(distances, np.finfo(np.float64).tiny))
-    inside = [every_log[members, cluster] for cluster, members in enumerate(trained_by)]
-    for cluster, logs in enumerate(every_log.T[: len(inside)]):
-        few = len(inside[cluster]) < FEW
-        usual = np.concatenate(inside) if few else inside[cluster]
-        usual = usual[np.isfinite(usual)]
-        if len(usual):
-            middle = np.median(usual)
-            spread = 1.4826 * np.median(np.abs(usual - middle))
-            limit = middle + max(np.log(MIN_SEPARATION), FAR * spread)
-            beyond = np.where(labels == cluster, logs - limit, beyond)
-    gain = own_gain(alone_scores, scores)
-    very_far = (beyond > np.log(MIN_SEPARATION)) & (gain > 0)
-    return np.asarray((beyond > 0) & (gain > np.log(MIN_OWN_GAIN)) | very_far)
-
-
-def own_gain(alone_scores: ClientScores, scores: ClientScores) -> NDArray[np.float64]:
-    """Return how much better clients do with their own model: ``[m]``.
-
-    It is the difference of log(typical loss + loss). If accuracy is known and not higher, it is no
-    gain, and infinite if accuracy is clearly higher.
-    """
-    losses = np.stack([scores.loss.double().numpy(), alone_scores.loss.double().numpy()])
-    with np.errstate(invalid="ignore"):  # infinite with both: no gain
-        gain = np.subtract(*log_losses(losses))
-    if alone_scores.accuracy is not None and scores.accuracy is not None:
-        difference = (alone_scores.accuracy - scores.accuracy).double().numpy()
-        error = np.sqrt(0.5 / np.maximum(alone_scores.num_samples.double().numpy(), 1))
-        gain = np.where(difference > 0, gain, -np.inf)
-        gain = np.where(difference > CLEARLY * error, np.inf, gain)
-    return np.asarray(gain)
 
 
 def describe(partition: Partition, alone: NDArray[np.bool_] | None = None) -> str:

@@ -69,7 +69,8 @@ class SRFCA(Method):
             only those that correlation clustering by random pivots needs, and eight clients
             represent a cluster.
         aggregation: How TrimmedMeanGD aggregates the rows of a cluster: ``trimmed_mean`` as in the
-            paper, ``median``, ``geometric_median`` or ``clipped_mean``.
+            paper, ``median``, ``geometric_median``, ``clipped_mean``, ``centered_clipping``,
+            ``krum``, ``multi_krum`` or ``bulyan``.
         trim: beta of the trimmed mean, in [0, 1/2): the fraction of a cluster's clients that is
             dropped on each side of each coordinate. 0 is a plain mean.
         trim_at_least: The least number of them, in clusters of three clients or more: without it a

@@ -7,7 +7,7 @@ from the distances and decides by the clients' held-out data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class OneShot:
         separation: Of the least separated cluster by these distances, 0 if that is unknown.
         compared: The clients that the choice was made from; None if that is unknown.
         parts: Whether the clusters are parts of one whose clients vary without a gap.
+        useless: Clients whose local model is useless, so that they train no cluster.
     """
 
     partition: Partition
@@ -59,6 +60,7 @@ class OneShot:
     separation: float = 0.0
     compared: Indices | None = None
     parts: bool = False
+    useless: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def notes(self) -> dict[str, Any]:
         """Return what ONE_SHOT decided and why, for the history."""
@@ -101,7 +103,12 @@ class ThresholdRule:
         return [range(rounds)]
 
     def allow_moves(
-        self, run: Run, clusters: Clusters, local_models: ModelSet, distances: Distances
+        self,
+        run: Run,
+        clusters: Clusters,
+        local_models: ModelSet,
+        distances: Distances,
+        one_shot: OneShot,
     ) -> Labels:
         """Return the clusters that clients move to.
 
@@ -110,6 +117,7 @@ class ThresholdRule:
             clusters: The present clusters.
             local_models: The local models.
             distances: ``[m, k]`` of the local models to the clusters' models, NaN if unknown.
+            one_shot: What ONE_SHOT found.
 
         Returns:
             ``[m]``
@@ -145,7 +153,11 @@ class Quantile(ThresholdRule):
 
 
 def threshold_clusters(
-    run: Run, options: SRFCA, local_models: ModelSet, distance: str | Distance | None = None
+    run: Run,
+    options: SRFCA,
+    local_models: ModelSet,
+    distance: str | Distance | None = None,
+    useless: NDArray[np.bool_] | None = None,
 ) -> OneShot:
     """Cluster the graph at lambda; without a cluster if no lambda shows groups.
 
@@ -160,6 +172,7 @@ def threshold_clusters(
         options: The parameters.
         local_models: The local models.
         distance: Instead of that of the options.
+        useless: ``[c]`` whose local model is to be left out.
     """
     distance = options.distance if distance is None else distance
     m, clients = run.num_clients, local_models.clients
@@ -173,6 +186,8 @@ def threshold_clusters(
     among = np.where(unknown, np.nan, among)
     if options.threshold == "auto":
         far = far_clients(options, among)
+        if useless is not None:
+            far |= useless
         unknown |= far[:, None] | far
         among = np.where(unknown, np.nan, among)
     partial = allows_unknown(distance)
@@ -191,7 +206,10 @@ def threshold_clusters(
         graph_clusters = cluster_graph(choice.graph, options.graph, run.seed, options.restarts)
         partition = graph_clusters.embed(clients[complete], m)
     partition = partition.drop_smaller_than(options.min_size)
-    return OneShot(partition, choice, distances, distance, compared=clients[complete])
+    left_out = clients[:0] if useless is None else clients[useless]
+    return OneShot(
+        partition, choice, distances, distance, compared=clients[complete], useless=left_out
+    )
 
 
 def far_clients(options: SRFCA, among: Distances) -> NDArray[np.bool_]:

@@ -1,0 +1,75 @@
+"""What an attack is: how corrupt clients change what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from srfca.federation.replies import ClientScores
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What attackers know when they answer a request for models or gradients.
+
+    Attackers are omniscient: they see what the honest clients of their group send. ``a`` is the
+    number of their entries, P the length of what is sent. With gradients a start is zero.
+
+    Args:
+        starts: ``[a, P]`` the models that attackers were sent.
+        changes: ``[a, P]`` what attackers would honestly send, less their starts.
+        groups: ``[a]`` the group of each attacker, from 0.
+        peers: ``[p, P]`` the changes of honest clients, for each group.
+        streams: ``[a]`` of random numbers, one per entry.
+        useless: ``[P]`` a model that was never trained.
+    """
+
+    starts: Tensor
+    changes: Tensor
+    groups: Tensor
+    peers: Sequence[Tensor]
+    streams: Tensor
+    useless: Tensor
+
+    def from_peers(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what a function makes of each attacker's peers: ``[a, P]``.
+
+        An attacker without peers keeps its change.
+        """
+        changes = self.changes.clone()
+        for group, peers in enumerate(self.peers):
+            if len(peers):
+                changes[self.groups == group] = function(peers)
+        return changes
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How corrupt clients behave. What a subclass does not override is honest.
+
+    An attack is a small frozen dataclass. ``Attacked`` puts it around a federation.
+    """
+
+    def changes(self, updates: Updates) -> Tensor:
+        """Return the changes of models that attackers send, or the gradients: ``[a, P]``."""
+        return updates.changes
+
+    def losses(self, losses: Tensor) -> Tensor:
+        """Return the losses ``[a, k]`` that attackers report, given the true ones."""
+        return losses
+
+    def scores(self, scores: ClientScores) -> ClientScores:
+        """Return the scores ``[a]`` that attackers report, given the true ones."""
+        return scores
+
+    def sizes(self, sizes: Tensor) -> Tensor:
+        """Return the numbers of samples ``[a]`` that attackers report, given the true ones."""
+        return sizes
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """Return the root mean square of each row ``[n, P]``: ``[n, 1]``."""
+    mean_squares: Tensor = rows.square().mean(1, keepdim=True)
+    return mean_squares.sqrt()

@@ -1,0 +1,78 @@
+"""Attacks by numbers: clients train honestly, and lie about their losses or their sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from srfca.federation.middleware.attacks.base import Attack, Updates
+from srfca.federation.replies import ClientScores
+from srfca.parameters import check_parameters, constrained
+
+
+@dataclass(frozen=True)
+class LyingLosses(Attack):
+    """Report the same loss for all models, or that one model fits and the others do not.
+
+    Scores on held-out data are lies of the same kind; a targeted lie turns them around: the better
+    a model is, the worse it is said to be.
+
+    Args:
+        lie: ``low``, ``high`` or ``targeted``.
+        high: The loss of a model that is said not to fit.
+        target: The model that is said to fit in a targeted lie, modulo their number.
+    """
+
+    lie: Literal["low", "high", "targeted"] = "high"
+    high: float = constrained(1e6, more_than=0)
+    target: int = constrained(0, at_least=0)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def losses(self, losses: Tensor) -> Tensor:
+        """Return the losses that attackers report: ``[a, k]``."""
+        lies = torch.full_like(losses, 0.0 if self.lie == "low" else self.high)
+        if self.lie == "targeted" and losses.shape[1]:
+            lies[:, self.target % losses.shape[1]] = 0.0
+        return lies
+
+    def scores(self, scores: ClientScores) -> ClientScores:
+        """Return the scores that attackers report: ``[a]``."""
+        if self.lie == "targeted":
+            accuracy = None if scores.accuracy is None else 1 - scores.accuracy
+            return replace(scores, loss=1 / (scores.loss + 1 / self.high), accuracy=accuracy)
+        low = self.lie == "low"
+        accuracy = None
+        if scores.accuracy is not None:
+            accuracy = torch.full_like(scores.accuracy, float(low))
+        return replace(
+            scores, loss=torch.full_like(scores.loss, 0.0 if low else self.high), accuracy=accuracy
+        )
+
+
+@dataclass(frozen=True)
+class LyingSizes(Attack):
+    """Send the opposite of the change, and claim to have a huge number of samples.
+
+    Args:
+        size: The number.
+        factor: How many times the change, in the opposite direction.
+    """
+
+    size: int = constrained(2**62, at_least=0)
+    factor: float = constrained(1.0, more_than=0)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def changes(self, updates: Updates) -> Tensor:
+        """Return the changes that attackers send: ``[a, P]``."""
+        return -self.factor * updates.changes
+
+    def sizes(self, sizes: Tensor) -> Tensor:
+        """Return the numbers of samples that attackers report: ``[a]``."""
+        return torch.full_like(sizes, self.size)

@@ -1,0 +1,122 @@
+"""Which local models and which losses ONE_SHOT believes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srfca import SRFCA, LocalTraining, Simulation, data
+from srfca.experiments.stress import num_misplaced
+from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
+from srfca.methods.sr_fca.screening import (
+    contradicting,
+    copies,
+    fits_nobody,
+    useless,
+)
+from srfca.models import mlp
+
+LOCAL = LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.5)
+
+
+def two_groups(seed: int, count: int = 12) -> np.ndarray:
+    """Return losses of local models: 0.1 on their own data, about 1 in their group, 4 outside."""
+    rng = np.random.default_rng(seed)
+    group = np.arange(count) % 2
+    losses = np.where(group[:, None] == group, 1.0, 4.0) * rng.uniform(0.7, 1.4, (count, count))
+    np.fill_diagonal(losses, 0.1)
+    return np.asarray(losses)
+
+
+@given(st.integers(0, 10**6))
+def test_honest_clients_are_believed(seed: int) -> None:
+    losses = two_groups(seed)
+    assert not contradicting(losses).any()
+    assert not useless(losses).any()
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-6, 1e6, 1e30, np.inf]))
+def test_up_to_a_third_of_liars_are_not_believed(seed: int, lie: float) -> None:
+    losses = two_groups(seed)
+    liars = np.arange(12) >= 8
+    losses[:, liars] = lie
+    assert contradicting(losses).tolist() == liars.tolist()
+
+
+def test_a_model_that_does_not_fit_its_own_client_is_useless() -> None:
+    losses = two_groups(0)
+    losses[3, :] = 5.0
+    assert np.flatnonzero(useless(losses)).tolist() == [3]
+    losses[:, 7] = np.nan
+    assert np.flatnonzero(useless(losses)).tolist() == [3], "unknown losses decide nothing"
+
+
+def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
+    losses = two_groups(0)
+    losses[3, :] *= 100.0  # others say so; the client's own loss is fine
+    losses[3, 3] = 0.0
+    losses[:, 6] = 0.0
+    distrusted = contradicting(losses)
+    assert np.flatnonzero(distrusted).tolist() == [3, 6]
+    assert np.flatnonzero(fits_nobody(losses, distrusted)).tolist() == [3]
+
+
+@given(st.integers(0, 10**6), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_only_the_first_of_several_equal_models_counts(
+    seed: int, offset: float, scale: float
+) -> None:
+    rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(9, 50)))
+    rows[4], rows[7] = rows[2], rows[2] + 1e-6
+    assert np.flatnonzero(copies(offset + scale * rows)).tolist() == [4, 7]
+    assert not copies(rows[[0, 1, 2, 3, 5, 6, 8]]).any()
+    assert not copies(torch.zeros(6, 3)).any(), "all are equal"
+
+
+def test_most_clients_are_never_screened_out() -> None:
+    losses = two_groups(0)
+    np.fill_diagonal(losses, 50.0)
+    assert not useless(losses).any()
+    assert not contradicting(np.full((6, 6), np.nan)).any()
+
+
+@pytest.fixture(scope="module")
+def digits() -> Simulation:
+    clients = data.rotated_digits(num_clients=20, rotations=2)
+    return Simulation(clients, mlp(64, 32, 10), validation=0.2)
+
+
+@pytest.fixture(scope="module")
+def clean_accuracy(digits: Simulation) -> float:
+    return accuracy(digits, digits, np.array([], dtype=np.int64))[0]
+
+
+def accuracy(
+    digits: Simulation, attacked: Simulation | Attacked, attackers: np.ndarray
+) -> tuple[float, int]:
+    """Return the accuracy of honest clients, and how many are misplaced."""
+    result = SRFCA(local=LOCAL, trim=0.25).fit(attacked)
+    scores, truth = result.scores(digits, "test"), digits.data.truth
+    assert scores.accuracy is not None
+    assert truth is not None
+    honest = np.setdiff1d(np.arange(20), attackers)
+    return (
+        float(scores.accuracy[honest.tolist()].mean()),
+        num_misplaced(result.partition, truth, honest),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::srfca.errors.SrfcaWarning")
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name != "label-flip"])
+def test_attackers_neither_misplace_nor_harm_honest_clients(
+    name: str, digits: Simulation, clean_accuracy: float
+) -> None:
+    truth = digits.data.truth
+    assert truth is not None
+    attackers = draw_attackers(digits.client_ids, 0.2, 0, truth.labels)
+    attacked = Attacked(digits, ATTACKS[name], attackers, 0, truth.labels)
+    honest, misplaced = accuracy(digits, attacked, attackers)
+    assert misplaced == 0
+    assert honest > clean_accuracy - 0.04, "fewer clients train than in the clean run"
