@@ -42,6 +42,17 @@ def test_what_is_asked_of_the_clients(result: Result, federation: Simulation) ->
     assert any(isinstance(request, DataMoments) for request in asked.requests)
 
 
+def test_layers_have_the_names_and_types_of_the_module(
+    result: Result, federation: Simulation
+) -> None:
+    layers = analyze(result, federation).differences.layers  # type: ignore[union-attr]
+    assert result.architecture is not None
+    titles = {f"{name} (Linear)" for name in federation.layers}
+    assert {layer.name for layer in layers} == titles
+    unknown = replace(result.architecture, factory=None, model=None)
+    assert unknown.layer_titles() == {}
+
+
 def test_one_cluster_has_a_decision_and_no_confidence() -> None:
     federation = digits(num_clients=12, rotations=1)
     result = SRFCA(local=DIGITS).fit(federation)

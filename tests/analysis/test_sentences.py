@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_together() -> None:
         "model; training alone is as good. The next best answer is 3.0 standard errors behind on "
         "held-out data."
     )
+
+
+def test_other_answers_are_compared_with_the_one_that_was_chosen() -> None:
+    notes = decision(
+        {"one model for all": 0.958, "every client alone": 0.775}, chosen="one model for all"
+    )
+    tuned = {"name": "one model for all", "variant": "fine-tuned", "accuracy": 0.967, "loss": 0.1}
+    notes = replace(notes, considered=(*notes.considered, tuned))
+    text = made_up.analysis([0] * 8, decision=notes).sentence()
+    assert "training alone is 18.3 points worse" in text
+    chosen = replace(notes, variant="fine-tuned")
+    text = made_up.analysis([0] * 8, decision=chosen).sentence()
+    assert "training alone is 19.2 points worse" in text
 
 
 def test_together_by_loss_with_fine_tuning_and_doubt() -> None:

@@ -13,6 +13,7 @@ import pytest
 from srfca import FedAvg, InputError, LocalTraining, Result, Simulation, data, models
 from srfca.callbacks import MLflow, Monitor, ProgressBars, WandB
 from srfca.callbacks.bars import bar_html
+from srfca.errors import SrfcaWarning
 from tests.cli.command import QUICK, srfca
 
 
@@ -129,11 +130,39 @@ def test_tensorboard_reads_what_a_command_logged(tmp_path: Path) -> None:
     assert len(steps) > 2
 
 
-def test_mlflow_keeps_runs_in_files(tmp_path: Path) -> None:
-    pytest.importorskip("mlflow", reason="needs srfca[mlflow]")
+@pytest.mark.parametrize("make", [WandB, MLflow])
+def test_a_tracker_that_cannot_begin_stops_the_run_at_once(
+    stub: Stub, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise OSError("no server answers\nand more")
+
+    monkeypatch.setattr(make, "begin", refuse)
+    with pytest.raises(InputError, match=r"cannot track: OSError: no server answers$"):
+        small_run(make("mine"))
+    assert stub.ended == []
+
+
+@pytest.mark.parametrize("part", ["log", "finish"])
+def test_a_tracker_that_fails_later_does_not_end_the_run(
+    stub: Stub, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise OSError("connection lost")
+
+    monkeypatch.setattr(stub, part, refuse)
+    with pytest.warns(SrfcaWarning, match="WandB no longer tracks .* connection lost") as caught:
+        small_run(WandB("mine"))
+    assert len(caught) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between MLflow and its database
+def test_mlflow_keeps_runs_in_a_database(tmp_path: Path) -> None:
+    for package in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(package, reason="needs srfca[mlflow]")
     from mlflow import MlflowClient
 
-    uri = tmp_path.as_uri()
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     small_run(MLflow("mine", uri))
     client = MlflowClient(uri)
     (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])

@@ -208,3 +208,46 @@ def test_the_answer_of_the_first_method_is_compared_with_the_baselines(tmp_path:
     again = srfca(*arguments)
     assert "4 of 4 runs were read from --out." in again.stdout
     assert again.stdout.splitlines()[-2:] == lines[-2:]
+
+
+def test_a_reference_is_trained_apart_from_the_methods(tmp_path: Path) -> None:
+    methods = ("--methods", "sr-fca,local", "--jobs", "1", "--seeds", "2")
+    arguments = ("compare", "rotated-digits", *methods, *QUICK, "--out", str(tmp_path))
+    done = srfca(*arguments)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert not any(line.startswith("| Global") for line in lines)
+    [reference] = [line for line in lines if line.startswith("Reference for seed 0")]
+    assert "Global (test accuracy " in reference
+    assert "Local" not in reference
+    assert ", 40 local steps and " in reference
+    [head] = [line for line in lines if line.startswith("| cluster ")]
+    assert "points over one model" in head
+    assert "points over alone" in head
+    [run] = (tmp_path / "reference").iterdir()
+    assert run.name.startswith("global-seed0-")
+    [first] = tmp_path.glob("sr-fca-seed0-*")
+    analysis = Analysis.load(first)
+    assert analysis.reference is not None
+    assert analysis.reference.source == "runs"
+    assert analysis.reference.together is not None
+    changed = run.stat().st_mtime_ns
+    again = srfca(*arguments)
+    assert "4 of 4 runs were read from --out." in again.stdout
+    assert again.stdout.splitlines()[-2:] == lines[-2:]
+    assert run.stat().st_mtime_ns == changed, "it is not repeated"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--methods", "sr-fca", "--no-reference"], ["--methods", "sr-fca", "--json"],
+     ["--methods", "fedprox"]],
+)  # fmt: skip
+def test_no_reference_is_trained_in_vain(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srfca.experiments.answer.TOGETHER", "nothing")
+    monkeypatch.setattr("srfca.experiments.compare.TOGETHER", "nothing")
+    done = srfca("compare", "rotated-digits", *QUICK, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "Reference" not in done.stdout

@@ -249,11 +249,13 @@ def test_json_names_the_clients() -> None:
     assert len(metrics["client_ids"]) == len(metrics["client_losses"]) == 12
 
 
-def test_a_method_without_clusters_has_no_answer() -> None:
+def test_a_method_without_clusters_says_so() -> None:
     done = srfca("run", "rotated-digits", *QUICK, "--method", "global")
     assert done.returncode == 0, done.stderr
     assert "| cluster " not in done.stdout
-    assert "clusters" not in done.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1] == (
+        "Global does not look for clusters among its 12 clients."
+    )
 
 
 def test_another_result_is_not_replaced_silently(tmp_path: Path) -> None:

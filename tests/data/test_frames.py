@@ -298,3 +298,20 @@ def test_no_library_of_tables_is_imported_unless_it_is_given(tmp_path: Any) -> N
     )
     assert run_python(["-c", code], tmp_path) == "set()\n"
     assert "pandas" in sys.modules
+
+
+def test_an_index_that_pandas_has_written_is_no_feature() -> None:
+    frame = pd.DataFrame(COLUMNS, index=[7, 7, 9, 3, 4, 4])
+    arrow = pa.Table.from_pandas(frame)
+    assert "__index_level_0__" in arrow.column_names
+    options: dict[str, Any] = {"client": "shop", "target": "buys"}
+    expected = ClientData.from_frame(frame, **options)
+    assert torch.equal(ClientData.from_frame(arrow, **options).train.x, expected.train.x)
+    named = ClientData.from_frame(arrow, features=["__index_level_0__", "age"], **options)
+    assert named.train.x.shape[1] == 2
+
+
+def test_several_tables_are_refused() -> None:
+    for table in (pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS), pa.table(COLUMNS)):
+        with pytest.raises(InputError, match=r"several tables: give one of them, such as dataset"):
+            ClientData.from_frame({"train": table}, client="shop", target="buys")

@@ -107,7 +107,7 @@ def test_images_are_not_standardized_and_models_can_be_modules() -> None:
         ({"y": "y"}, "both be columns of X by name, or both be arrays"),
         ({"X": X[:, 0]}, r"a row of inputs for each sample, but is of shape \(480,\)"),
         ({"X": {}}, "X has no columns"),
-        ({"y": VALUES[:5]}, "different lengths: {'x': 480, 'client': 480, 'y': 5}"),
+        ({"y": VALUES[:5]}, r"different lengths: 480 \(x, client\), 5 \(y\)"),
         ({"y": 3}, "must have an entry for each row"),
         ({"clients": X[:, 0]}, "strings or whole numbers, not float64"),
         ({"model": "mpl"}, "unknown model 'mpl': did you mean 'mlp'"),

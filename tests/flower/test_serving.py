@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from flwr.app import Context, Message
 from torch import nn
 
 from srfca import SRFCA, ClientData, InputError, LocalTraining, Partition
+from srfca.callbacks import ProgressFolder
 from srfca.flower import serving
 from srfca.flower.serving import place_newcomers, place_unclustered, refresh, serve
 from srfca.flower.settings import Settings
-from srfca.methods import Result
+from srfca.methods import Result, RunStart
+from srfca.watch.progress import ProgressReader
 from tests.flower.grid import LocalGrid
 from tests.flower.setup import (
     DATA,
@@ -88,7 +91,7 @@ def test_a_client_that_was_away_receives_its_model_when_it_is_back(leaves_after:
     assert sorted(keeps) == list(range(M)), "each client once"
 
 
-def test_a_refresh_follows_clients_whose_data_change() -> None:
+def test_a_refresh_follows_clients_whose_data_change(tmp_path: Path) -> None:
     swapped: dict[int, int] = {}
 
     def changing_data(context: Context) -> ClientData:
@@ -103,7 +106,13 @@ def test_a_refresh_follows_clients_whose_data_change() -> None:
     assert result.partition == DATA.truth
     swapped |= {0: 1, 1: 0}
     loss_before = result.scores(federation).loss.mean()
-    refreshed = refresh(federation, result, local, rounds=2, number=1)
+    watched, reader = ProgressFolder(tmp_path), ProgressReader(tmp_path)
+    watched.run_start(RunStart(result.method, {}, 1, tuple(federation.client_ids)))
+    refreshed = refresh(federation, result, local, rounds=2, number=1, watched=watched)
+    progress = reader.read()
+    assert progress is not None
+    assert [stage.name for stage in progress.history] == ["REFRESH 1"]
+    assert progress.now["spent"]["local_steps"] > 0
     assert DATA.truth is not None
     truth = DATA.truth.labels.copy()
     truth[[0, 1]] = truth[[1, 0]]

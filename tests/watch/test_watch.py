@@ -13,6 +13,7 @@ import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -139,6 +140,18 @@ def test_what_is_shown_of_stages_rounds_moves_and_missing_clients(tmp_path: Path
     assert [text for _, _, text in shown.log] == ["a message"]
 
 
+def test_stages_that_the_table_leaves_out_are_called_trials(tmp_path: Path) -> None:
+    folder = ProgressFolder(tmp_path)
+    folder.run_start(START)
+    folder.stage_end(stage("ONE_SHOT", 0, 0, 0, 1, 1, 1))
+    folder.stage_end(stage("TOGETHER", 0, 0, 0, 0, 0, 0))
+    progress = ProgressReader(tmp_path).read()
+    assert progress is not None
+    shown = live(progress)
+    assert (shown.facts[0].value, shown.facts[0].remark) == ("2", "1 of them a trial")
+    assert len(shown.stages) == 1
+
+
 def test_clusters_that_merge_move_nobody() -> None:
     before = stage("A", 0, 0, 1, 1, 2, -1)
     assert moved_clients(before, stage("B", 0, 0, 0, 0, 1, -1)).tolist() == []
@@ -168,11 +181,54 @@ def test_failures_warnings_and_logs_are_alarms(tmp_path: Path) -> None:
 def test_a_server_that_serves_shows_who_is_not_connected(tmp_path: Path) -> None:
     folder = ProgressFolder(tmp_path)
     folder.run_start(START)
-    folder.serving(6, list("abcd"))
+    folder.serving(list("abcdef"), list("abcd"))
     progress = ProgressReader(tmp_path).read()
     assert progress is not None
     assert live(progress).title == "Serving"
     assert live(progress).alarms == ["Not connected, or busy: e, f."]
+
+
+def test_connected_and_missing_clients_are_counted_beyond_the_names_in_the_file(
+    tmp_path: Path,
+) -> None:
+    names = [f"client-{number}" for number in range(1000)]
+    folder, reader = ProgressFolder(tmp_path), ProgressReader(tmp_path)
+    folder.run_start(replace(START, client_ids=tuple(names[:990])))
+    replies = tuple(MissingReply(name, "Train", "timeout") for name in names[:300])
+    folder.round_end(RoundEnd("GD 1", 1, 4, Budget(), replies))
+    folder.note("write it now")
+    progress = reader.read()
+    assert progress is not None
+    alarms = live(progress).alarms
+    assert alarms[0].endswith("client-11 and 188 more.")
+    assert alarms[1] == "100 more clients did not reply in the last round."
+    folder.serving(names, names[:600])
+    progress = reader.read()
+    assert progress is not None
+    [fact] = [fact for fact in live(progress).facts if fact.title == "connected now"]
+    assert (fact.value, fact.remark) == ("600", "of 1,000 clients")
+    assert any("client-611 and 388 more" in alarm for alarm in live(progress).alarms)
+
+
+def test_a_refresh_is_shown_also_after_clients_have_joined(tmp_path: Path) -> None:
+    folder, reader = ProgressFolder(tmp_path), ProgressReader(tmp_path)
+    folder.run_start(START)
+    folder.stage_end(stage("ONE_SHOT", 0, 0, 0, 1, 1, 1))
+    folder.serving(list("abcdefg"), list("abcdefg"))
+    with folder.stage("REFRESH 1", 70):
+        folder.round_end(RoundEnd("REFRESH 1", 1, 2, Budget()))
+        folder.note("write it now")
+        progress = reader.read()
+        assert progress is not None
+        assert live(progress).title == "Serving: REFRESH 1"
+        assert live(progress).subtitle.startswith("round 1 of 2")
+    folder.stage_end(stage("REFRESH 1", 0, 0, 1, 1, 1, 1, 0))
+    folder.serving(list("abcdefg"), list("abcdefg"))
+    progress = reader.read()
+    assert progress is not None
+    assert [line.name for line in live(progress).stages] == ["REFRESH 1", "ONE_SHOT"]
+    assert live(progress).subtitle == "New clients are placed as they connect."
+    Source(tmp_path).page()
 
 
 def test_a_killed_run_is_told_from_one_that_goes_on(tmp_path: Path) -> None:

@@ -132,7 +132,9 @@ def _differences(result: Result, federation: Federation, names: Names) -> Differ
     labels = np.asarray(result.labels, dtype=np.int64)
     clusters = shared_clusters(labels)
     models = result.models[torch.as_tensor(clusters, device=result.models.device)]
-    layers = layer_differences(models, federation.initial_model(result.seed), federation.layers)
+    titles = {} if result.architecture is None else result.architecture.layer_titles()
+    slices = {titles.get(name, name): part for name, part in federation.layers.items()}
+    layers = layer_differences(models, federation.initial_model(result.seed), slices)
     described = describe_data(federation, labels, clusters, names)
     return Differences(described, layers, names.input_shape)
 

@@ -165,14 +165,23 @@ def _decided(analysis: Analysis) -> str:
 
 
 def _considered(analysis: Analysis) -> dict[str, float]:
-    """Return the best score of each answer that was considered: more is better."""
+    """Return the score of each answer that was considered: more is better.
+
+    Of several variants it is the one that was chosen, and else the best.
+    """
+    decision = analysis.decision
     scores: dict[str, float] = {}
-    for entry in analysis.decision.considered if analysis.decision is not None else ():
+    chosen: dict[str, float] = {}
+    for entry in decision.considered if decision is not None else ():
         accuracy, loss = entry["accuracy"], entry["loss"]
         score = accuracy if accuracy is not None else None if loss is None else -loss
-        if score is not None:
-            scores[entry["name"]] = max(score, scores.get(entry["name"], -np.inf))
-    return scores
+        if score is None:
+            continue
+        scores[entry["name"]] = max(score, scores.get(entry["name"], -np.inf))
+        assert decision is not None
+        if (entry["name"], entry["variant"]) == (decision.chosen, decision.variant):
+            chosen[entry["name"]] = score
+    return scores | chosen
 
 
 def _clustering(score: float, one: float) -> str:

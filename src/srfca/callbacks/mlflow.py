@@ -13,11 +13,12 @@ MAX_LENGTH = 500
 
 
 class MLflow(Tracker):
-    """Logs runs to an MLflow server, or to its local files.
+    """Logs runs to an MLflow server, or to a database on this machine.
 
     Args:
         experiment: Name of MLflow's experiment; it is created if it is missing.
-        tracking_uri: The server, or ``file:`` and a folder; None is ``MLFLOW_TRACKING_URI``.
+        tracking_uri: The server, or ``sqlite:///`` and a file; None is ``MLFLOW_TRACKING_URI``, or
+            MLflow's default: ``mlflow.db`` in the current folder.
         name: Of the run; None is the method and the seed.
 
     Raises:

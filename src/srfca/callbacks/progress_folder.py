@@ -14,7 +14,7 @@ import platform
 import shutil
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -63,7 +63,8 @@ class ProgressFolder(Monitor):
     def __init__(self, folder: str | Path, experiment: str = "") -> None:
         self.folder = Path(folder) / PROGRESS
         self.experiment = experiment
-        self._num_clients = self._num_stages = 0
+        self._num_stages = 0
+        self._start: dict[str, Any] = {"client_ids": ()}
         self._broken = False
         self._due = 0.0
         self._stages: list[dict[str, Any]] = []
@@ -80,9 +81,8 @@ class ProgressFolder(Monitor):
 
     def run_start(self, start: RunStart) -> None:
         """Write what the run is."""
-        self._num_clients = len(start.client_ids)
-        content = {**asdict(start), "experiment": self.experiment, "started": time()}
-        self._write(START, _json(content))
+        self._start = {**asdict(start), "experiment": self.experiment, "started": time()}
+        self._write(START, _json(self._start))
         self._set(state="running")
 
     @contextmanager
@@ -113,7 +113,7 @@ class ProgressFolder(Monitor):
 
     def stage_end(self, stage: Stage) -> None:
         """Write the stage, unless it concerns only some of the clients."""
-        if len(stage.labels) != self._num_clients:
+        if len(stage.labels) != len(self._start["client_ids"]):
             return
         number = self._num_stages
         self._write(stage_file(number, "safetensors"), save(pack_tensors([stage])))
@@ -137,10 +137,24 @@ class ProgressFolder(Monitor):
         message = "interrupted" if stopped else str(error) or type(error).__name__
         self._set(state="failed", message=message)
 
-    def serving(self, num_clients: int, connected: list[str]) -> None:
-        """Note that a server places new clients, and which clients are connected."""
-        self._num_clients = num_clients
-        self._set(state="serving", message="", connected=connected[:MAX_NAMES])
+    def serving(self, client_ids: Sequence[str], connected: Sequence[str]) -> None:
+        """Note that a server places new clients, and which of its clients are connected."""
+        if tuple(client_ids) != tuple(self._start["client_ids"]):
+            self._start["client_ids"] = tuple(client_ids)
+            if "started" in self._start:
+                self._write(START, _json(self._start))
+        present = set(connected)
+        absent = [client for client in client_ids if client not in present]
+        self._set(
+            state="serving",
+            message="",
+            round=None,
+            connected={
+                "clients": len(client_ids),
+                "num_absent": len(absent),
+                "absent": absent[:MAX_NAMES],
+            },
+        )
 
     def note(self, text: str, warning: bool = False) -> None:
         """Add a message to the log of the run."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from srfca.errors import InputError
+from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.federation.middleware.counting import Budget
 from srfca.methods import CurvePoint, Monitor, Result, RoundEnd, RunStart, Stage
 
@@ -18,7 +19,9 @@ MAX_CLUSTERS = 20
 class Tracker(Monitor):
     """A callback that logs numbers of every round and stage, and final ones.
 
-    Steps count the rounds and stages that are done. A subclass says where the numbers go.
+    Steps count the rounds and stages that are done. A subclass says where the numbers go. A run
+    does not start if its tracker cannot; if logging fails later, a warning says so once, and the
+    run continues.
 
     Args:
         name: Of the run; None is the method and the seed.
@@ -42,12 +45,20 @@ class Tracker(Monitor):
         """End the run."""
 
     def run_start(self, start: RunStart) -> None:
-        """Begin a run."""
+        """Begin a run.
+
+        Raises:
+            InputError: If the tracker cannot begin, for example because no server answers.
+        """
         parameters = {"method": start.method, "seed": start.seed}
         self._step, self._open = 0, True
         name = self.name or f"{start.method}-seed{start.seed}".lower().replace(" ", "-")
         clients = {"num_clients": len(start.client_ids)}
-        self.begin(name, parameters | clients | _flat(start.parameters))
+        try:
+            self.begin(name, parameters | clients | _flat(start.parameters))
+        except Exception as error:  # of any kind: packages have their own
+            self._open = False
+            raise InputError(f"{type(self).__name__} cannot track: {describe(error)}") from error
 
     def round_end(self, end: RoundEnd) -> None:
         """Log a round."""
@@ -77,12 +88,24 @@ class Tracker(Monitor):
     def _log(self, values: Mapping[str, float]) -> None:
         if self._open:
             self._step += 1
-            self.log(values, self._step)
+            with self._surviving():
+                self.log(values, self._step)
 
     def _finish(self, succeeded: bool) -> None:
         if self._open:
+            with self._surviving():
+                self.finish(succeeded)
             self._open = False
-            self.finish(succeeded)
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Turn an error inside the ``with`` block into a warning, and stop tracking."""
+        try:
+            yield
+        except Exception as error:  # of any kind: packages have their own
+            self._open = False
+            text = f"{type(self).__name__} no longer tracks this run: {describe(error)}"
+            warnings.warn(text, SrfcaWarning, stacklevel=2)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +68,14 @@ def compare(
         bool,
         typer.Option("--equal-budget", help="Give every method as many local steps as SR-FCA."),
     ] = False,
+    no_reference: Annotated[
+        bool,
+        typer.Option(
+            "--no-reference",
+            help="Do not train Global and Local to compare the answer with, if they are not among "
+            "the methods.",
+        ),
+    ] = False,
     fine_tune: FineTune = None,
     curves: Curves = None,
     jobs: Jobs = None,
@@ -103,7 +111,14 @@ def compare(
             experiment, options.device, options.data_dir, folder, monitor, analyzes=True
         )
         comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
-        answers = _answers(executor, comparison, keeps=out is not None)
+        reference: Comparison | None = None
+        if not no_reference and comparison.metrics and (folder is not None or not as_json):
+            reference_runs = comparing.reference_specs(experiment, specs, equal_budget)
+            progress = RunsProgress(len(reference_runs), parallel=jobs > 1, lines=not as_json)
+            reference = execute_with_progress(
+                _reference_executor(executor), reference_runs, jobs, progress, as_json=False
+            )
+        answers = _answers(executor, comparison, reference, keeps=out is not None)
         if report is not None and comparison.metrics:
             write_report(report, [executor.folder_of(spec) for spec in specs])
     failures = tables.failure_lines(comparison.failures)
@@ -116,7 +131,7 @@ def compare(
         for path in table or []:
             files.write(summary, path)
         if not as_json:
-            show_report(summary, comparison.reused, len(specs), answers)
+            show_report(summary, comparison.reused, len(specs), answers, reference)
             if report is not None:
                 show(f"Report: {report}")
     if failures:
@@ -135,21 +150,33 @@ class Answer:
     path: Path | None
 
 
-def _answers(executor: RunExecutor, comparison: Comparison, keeps: bool) -> list[Answer]:
+def _reference_executor(executor: RunExecutor) -> RunExecutor:
+    """Return an executor of reference runs: they are saved apart from those of the methods."""
+    from srfca.experiments.answer import REFERENCE_FOLDER
+
+    out = None if executor.out is None else executor.out / REFERENCE_FOLDER
+    return replace(executor, out=out, analyzes=False)
+
+
+def _answers(
+    executor: RunExecutor, comparison: Comparison, reference: Comparison | None, keeps: bool
+) -> list[Answer]:
     """Compare the answers of all runs with Global and Local, if these ran, and save them again.
 
     Args:
         executor: Knows the folders of the runs.
         comparison: The runs.
+        reference: Runs of Global and Local that are not part of the comparison.
         keeps: Whether these folders are there when the command has ended.
     """
     from srfca.experiments.answer import CLUSTERS_FILE, compared, save_answer
 
+    runs = [*comparison.metrics, *(() if reference is None else reference.metrics)]
     answers = []
     for outcome in comparison.outcomes:
         if outcome.metrics is None or outcome.analysis is None:
             continue
-        analysis = compared(outcome.analysis, outcome.metrics, comparison.metrics)
+        analysis = compared(outcome.analysis, outcome.metrics, runs)
         folder = executor.folder_of(outcome.spec)
         if folder is not None and analysis is not outcome.analysis:
             save_answer(analysis, folder)
@@ -158,7 +185,13 @@ def _answers(executor: RunExecutor, comparison: Comparison, keeps: bool) -> list
     return answers
 
 
-def show_report(report: Report, reused: int, total: int, answers: Sequence[Answer] = ()) -> None:
+def show_report(
+    report: Report,
+    reused: int,
+    total: int,
+    answers: Sequence[Answer] = (),
+    reference: Comparison | None = None,
+) -> None:
     """Print the tables of a comparison, its notes, and the clusters that were found.
 
     Args:
@@ -166,11 +199,12 @@ def show_report(report: Report, reused: int, total: int, answers: Sequence[Answe
         reused: How many runs were read from disk.
         total: How many runs there are.
         answers: Of the runs; that of the first method that needs no number of clusters is shown.
+        reference: Runs of Global and Local that are not part of the comparison.
     """
     from srfca.cli import tables
     from srfca.cli.answer import show_answer
     from srfca.cli.console import show
-    from srfca.report.words import clusters_sentence, truth_sentence
+    from srfca.report.words import clusters_sentence, reference_sentence, truth_sentence
 
     for table in report.tables:
         show(table.title, style="bold")
@@ -185,6 +219,11 @@ def show_report(report: Report, reused: int, total: int, answers: Sequence[Answe
                 show(clusters_sentence(run))
     if reused:
         show(f"{reused} of {total} runs were read from --out.")
+    if reference is not None:
+        if reference.metrics:
+            show(reference_sentence(reference.metrics))
+        for line in tables.failure_lines(reference.failures):
+            show(f"Reference: {line}")
     if first is not None:
         title = f"Clusters of {first.metrics['name']}, seed {first.metrics['seed']}"
         show_answer(first.analysis, first.path, title, truth_sentence(first.metrics))

@@ -12,7 +12,7 @@ from srfca.data.client_data import ClientData
 from srfca.data.grouping import Owners, draw_test_rows, group, marked_test_rows, true_clusters
 from srfca.data.inference import infer_schema
 from srfca.data.schema import TargetKind
-from srfca.data.table import Table, as_table
+from srfca.data.table import Table, as_table, is_index
 from srfca.errors import InputError, is_number, require, unknown
 from srfca.parameters import choices
 
@@ -66,7 +66,7 @@ def _feature_names(
     for name in special:
         table.require_column(name)
     if features is None:
-        return [name for name in table.names if name not in special]
+        return [name for name in table.names if name not in special and not is_index(name)]
     require(
         isinstance(features, str | Iterable) and getattr(features, "ndim", 1) == 1,
         f"features must be a list of columns, not {features!r}",

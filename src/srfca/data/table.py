@@ -5,6 +5,7 @@ narwhals gives one view of all data frames without importing a library that is n
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -44,11 +45,15 @@ class Table:
     def __init__(self, source: Any) -> None:
         self._frame: Any = None
         self._arrays: Mapping[str, NDArray[Any]] = {}
+        require(
+            not _holds_tables(source),
+            "this holds several tables: give one of them, such as dataset['train']",
+        )
         if isinstance(source, Mapping):
             self._arrays = {str(name): _as_array(values) for name, values in source.items()}
             self.names = tuple(self._arrays)
             lengths = {name: len(values) for name, values in self._arrays.items()}
-            require(len(set(lengths.values())) <= 1, f"columns have different lengths: {lengths}")
+            require(len(set(lengths.values())) <= 1, f"columns have {_listed_lengths(lengths)}")
             self._length = next(iter(lengths.values()), 0)
         else:
             self._frame = _as_frame(source)
@@ -131,6 +136,36 @@ class Table:
 def as_table(source: Any) -> Table:
     """Return a view of any source; a view already is returned unchanged."""
     return source if isinstance(source, Table) else Table(source)
+
+
+def is_index(name: str) -> bool:
+    """Tell whether a column is an index without a name that pandas has written to a file.
+
+    >>> is_index("__index_level_0__"), is_index("index")
+    (True, False)
+    """
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def _holds_tables(source: Any) -> bool:
+    """Tell whether a mapping is a Hugging Face ``DatasetDict``, or another one of tables."""
+    return isinstance(source, Mapping) and any(
+        hasattr(values, "column_names") or hasattr(values, "columns") for values in source.values()
+    )
+
+
+def _listed_lengths(lengths: Mapping[str, int]) -> str:
+    """Return the lengths of columns in words, with a few names of each.
+
+    >>> _listed_lengths({"a": 2, "b": 2, "c": 2, "d": 2, "y": 3})
+    'different lengths: 2 (a, b, c and 1 more), 3 (y)'
+    """
+    parts = []
+    for length in dict.fromkeys(lengths.values()):
+        names = [name for name, other in lengths.items() if other == length]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        parts.append(f"{length} ({', '.join(names[:3])}{more})")
+    return f"different lengths: {', '.join(parts)}"
 
 
 def is_text(values: NDArray[Any]) -> bool:

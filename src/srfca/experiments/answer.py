@@ -13,6 +13,8 @@ from srfca.federation import ClientScores, LocalTraining
 from srfca.methods import Monitor
 
 CLUSTERS_FILE = "clusters.csv"
+REFERENCE_FOLDER = "reference"
+"""In the folder of a comparison: runs of Global and Local that are not among its methods."""
 TOGETHER, ALONE = "global", "local"
 """Keys of the methods that other methods are compared with."""
 

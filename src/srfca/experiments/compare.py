@@ -9,6 +9,7 @@ from pathlib import Path
 
 from srfca.errors import require
 from srfca.experiments import runner
+from srfca.experiments.answer import ALONE, TOGETHER
 from srfca.experiments.executor import Executor, OnFinish, RunExecutor, RunOutcome, RunSpec
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
@@ -117,6 +118,33 @@ def run_specs(
             runner.make_method(experiment.set(settings), key)
             variants.append(RunSpec(key, 0, number, settings))
     return [replace(variant, seed=seed) for seed, variant in product(seeds, variants)]
+
+
+def reference_specs(
+    experiment: Experiment, specs: Sequence[RunSpec], equal_budget: bool = False
+) -> list[RunSpec]:
+    """Return the runs of Global and Local that answers lack to be compared with, of one seed.
+
+    Args:
+        experiment: What is run.
+        specs: The runs of a comparison; the seed is that of the first one.
+        equal_budget: As in the comparison.
+
+    Returns:
+        None of them if no method finds clusters.
+
+    Examples:
+        >>> from srfca.experiments import config
+        >>> experiment = config.load("rotated-digits")
+        >>> specs = run_specs(experiment, ["sr-fca", "local"], seeds=[3, 4])
+        >>> [str(spec) for spec in reference_specs(experiment, specs)]
+        ['Global seed 3']
+    """
+    methods = {spec.method for spec in specs}
+    if not any(method_class(key).clustered for key in methods):
+        return []
+    missing = [key for key in (TOGETHER, ALONE) if key not in methods]
+    return run_specs(experiment, missing, [specs[0].seed], None, equal_budget)
 
 
 def execute(

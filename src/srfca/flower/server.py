@@ -26,7 +26,7 @@ from srfca.flower.serving import (
 )
 from srfca.flower.settings import Settings, configure
 from srfca.locks import locked
-from srfca.methods import Method, Monitor, Result
+from srfca.methods import Method, Monitor, Result, RunStart
 from srfca.methods.sr_fca import SRFCA
 
 OnResult = Callable[[Result, FlowerFederation], None]
@@ -152,6 +152,11 @@ def _run(
     _log(INFO, "%s with %s clients", method.name, len(federation.client_ids))
     if result is None:
         result = _fit(method, settings.seed, federation, folder, watched)
+    elif watched is not None:
+        parameters = dict(result.parameters)
+        watched.run_start(
+            RunStart(method.name, parameters, result.seed, result.client_ids, result.clustered)
+        )
     for line in (*result.summary().splitlines(), *traffic_lines(result, federation)):
         _log(INFO, "%s", line)
     deliver_final_models(federation, result)

@@ -56,13 +56,15 @@ def serve(
         ready = federation.ready()
         if watched is not None:
             connected = [federation.client_ids[client] for client in ready]
-            watched.serving(len(federation.client_ids), connected)
+            watched.serving(federation.client_ids, connected)
         unclustered = [client for client in ready if result.labels[client] < 0]
         result = place_unclustered(federation, result, unclustered)
         if settings.refresh and monotonic() >= next_refresh:
             number = 1 + sum(stage.name.startswith(REFRESH) for stage in result.history)
             try:
-                result = refresh(federation, result, method.local, settings.refresh_rounds, number)
+                result = refresh(
+                    federation, result, method.local, settings.refresh_rounds, number, watched
+                )
             except InputError as error:
                 _log(WARNING, "refresh failed, keeping the clusters: %s", error)
             next_refresh = monotonic() + settings.refresh
@@ -164,7 +166,12 @@ def place_unclustered(
 
 
 def refresh(
-    federation: FlowerFederation, result: Result, local: LocalTraining, rounds: int, number: int
+    federation: FlowerFederation,
+    result: Result,
+    local: LocalTraining,
+    rounds: int,
+    number: int,
+    watched: ProgressFolder | None = None,
 ) -> Result:
     """Adapt the clusters to the data that clients have now, and train each cluster's model on.
 
@@ -174,6 +181,7 @@ def refresh(
         local: How clients train.
         rounds: Rounds of training.
         number: Of this refresh, from 1.
+        watched: Where progress is written, if it is.
 
     Returns:
         The new clusters.
@@ -182,7 +190,8 @@ def refresh(
         InputError: If no client replies, or training diverges.
     """
     federation.forget_losses()
-    refreshed = adapt(result, federation, local, rounds, stage=f"{REFRESH} {number}")
+    name = f"{REFRESH} {number}"
+    refreshed = adapt(result, federation, local, rounds, stage=name, callbacks=watched)
     stage = refreshed.history[-1]
     _log(INFO, "%s: %s", stage.name, stage.notes["decision"])
     return refreshed

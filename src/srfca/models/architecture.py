@@ -21,7 +21,10 @@ from srfca.models.signature import Signature, dtype_name, dtype_named
 
 Module = nn.Module
 """An ordinary PyTorch module."""
-_PASS_MODEL = "pass what makes it: Result.load(folder, model=factory)"
+_PASS_MODEL = (
+    "pass what makes it: Result.load(folder, model=factory), or --model MODULE:FACTORY on the "
+    "command line"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +137,22 @@ class Architecture:
         trained = {name: part[0] for name, part in self.layout.unstack(row.unsqueeze(0)).items()}
         tensors = trained | {name: tensor.detach().cpu() for name, tensor in self.frozen.items()}
         return {key: tensors[name].clone() for key, name in self.state_names.items()}
+
+    def layer_titles(self) -> dict[str, str]:
+        """Return the name and the type of each layer, by its name; empty if no module can be made.
+
+        >>> Architecture.of(lambda: nn.Sequential(nn.Linear(2, 1))).layer_titles()
+        {'0': '0 (Linear)'}
+        """
+        try:
+            modules = dict(self._make().named_modules())
+        except InputError:
+            return {}
+        return {
+            name: f"{name} ({type(modules[name]).__name__})".lstrip()
+            for name in self.layout.layers
+            if name in modules
+        }
 
     def build(self, row: Tensor) -> nn.Module:
         """Return a new module with a row's values, in evaluation mode on the CPU.

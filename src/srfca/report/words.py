@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from srfca.clustering.partition import Partition
@@ -27,6 +27,24 @@ def truth_sentence(metrics: Mapping[str, Any]) -> str:
     count, misplaced = metrics["true_clusters"], metrics["misclustering"]
     groups = f"There {'is one true cluster' if count == 1 else f'are {count} true clusters'}"
     return f"{groups}, and {misplaced:.1%} of the clients are misplaced."
+
+
+def reference_sentence(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence about runs that answers are compared with, from their metrics."""
+    parts = [f"{run['name']} ({_score(run)})" for run in runs]
+    steps = sum(run["local_steps"] / run["clients"] for run in runs)
+    megabytes = sum((run["bytes_down"] + run["bytes_up"]) / run["clients"] / 1e6 for run in runs)
+    return (
+        f"Reference for seed {runs[0]['seed']}, apart from the methods above and their cost: "
+        f"{' and '.join(parts)}, {steps:,.0f} local steps and {megabytes:.2f} MB a client. "
+        "--no-reference leaves it out."
+    )
+
+
+def _score(run: Mapping[str, Any]) -> str:
+    if run["accuracy"] is None:
+        return f"{run['scored_on']} loss {run['loss']:.3g}"
+    return f"{run['scored_on']} accuracy {run['accuracy']:.1%}"
 
 
 def findings(view: RunView) -> list[str]:
@@ -73,18 +91,17 @@ def warnings(view: RunView) -> list[str]:
     if doubt and (view.partition.num_clusters > 1 or view.decision is not None):
         lines.append(f"The answer is doubtful: {doubt}.")
     if count := len(view.partition.unclustered):
-        lines.append(f"{_clients(count)} in no cluster, and has no model." if count == 1 else
-                     f"{_clients(count)} are in no cluster, and have no model.")  # fmt: skip
+        verbs = ("is", "has") if count == 1 else ("are", "have")
+        lines.append(f"{_clients(count)} {verbs[0]} in no cluster, and {verbs[1]} no model.")
     missing = [reply for stage in view.history for reply in stage.notes.get("missing", ())]
     if missing:
         counts = Counter(reply["client"] for reply in missing)
         often = ", ".join(f"{client} ({times})" for client, times in counts.most_common(5))
         more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
-        lines.append(
-            f"{len(missing)} replies are missing, of {_clients(len(counts))}: {often}{more}."
-        )
+        replies = "1 reply is" if len(missing) == 1 else f"{len(missing):,} replies are"
+        lines.append(f"{replies} missing, of {_clients(len(counts))}: {often}{more}.")
     return lines
 
 
 def _clients(count: int) -> str:
-    return "1 client is" if count == 1 else f"{count:,} clients"
+    return "1 client" if count == 1 else f"{count:,} clients"

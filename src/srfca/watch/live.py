@@ -75,7 +75,7 @@ class Live:
     Args:
         state: A key of the states.
         title: The state and the stage, in words.
-        subtitle: What goes on inside of the stage.
+        subtitle: What happens inside of the stage.
         fraction: How much of the stage is done, None if unknown.
         since: When the run began, in seconds since 1970; None if it no longer runs.
         facts: Numbers.
@@ -168,23 +168,27 @@ def _facts(progress: Progress, view: RunView | None, moved: Sequence[np.ndarray]
     if progress.start is None:
         return []
     m = len(progress.start.client_ids)
-    shown = [Fact("stages done", f"{len(progress.history):,}")]
+    trials = 0 if view is None else len(view.history) - len(view.main_stages)
+    remark = f"{trials:,} of them {'a trial' if trials == 1 else 'trials'}" if trials else ""
+    shown = [Fact("stages done", f"{len(progress.history):,}", remark)]
     if view is not None and view.clustered:
         shown.append(Fact("clusters now", *_clusters(view.partition)))
         shown.append(Fact("moved in the last stage", f"{len(moved[-1]):,}", f"of {m:,} clients"))
     missing = progress.now["num_missing"]
     connected = progress.now["connected"]
     if connected is not None:
-        shown.append(Fact("connected now", f"{len(connected):,}", f"of {m:,} clients"))
-    else:
-        shown.append(Fact("missing in the last round", f"{missing:,}", f"of {m:,} clients"))
+        count = connected["clients"] - connected["num_absent"]
+        return [
+            *shown, Fact("connected now", f"{count:,}", f"of {connected['clients']:,} clients"),
+        ]  # fmt: skip
+    shown.append(Fact("missing in the last round", f"{missing:,}", f"of {m:,} clients"))
     spent = progress.now["spent"]["local_steps"] / m
     shown.append(Fact("local steps per client", f"{spent:,.0f}"))
     return shown
 
 
 def _clusters(partition: Partition) -> tuple[str, str]:
-    """Return the number of clusters of several clients, and who is not in them."""
+    """Return the number of clusters of several clients, and the clients that are in none."""
     alone, outside = len(partition.alone), len(partition.unclustered)
     remarks = [f"{alone:,} alone"] * (alone > 0) + [f"{outside:,} in none"] * (outside > 0)
     return f"{partition.num_clusters - alone:,}", ", ".join(remarks)
@@ -222,16 +226,17 @@ def _alarms(progress: Progress, view: RunView | None) -> list[str]:
         )
     if progress.state == "failed":
         alarms.append(str(progress.now["message"]))
-    connected, start = progress.now["connected"], progress.start
-    if connected is not None and start is not None:
-        absent = sorted(set(start.client_ids) - set(connected))
-        if absent:
-            alarms.append(f"Not connected, or busy: {named(absent)}.")
+    connected = progress.now["connected"]
+    if connected is not None and connected["num_absent"]:
+        absent = named(connected["absent"], connected["num_absent"])
+        alarms.append(f"Not connected, or busy: {absent}.")
     reasons: dict[str, list[str]] = {}
     for reply in progress.now["missing"]:
         reasons.setdefault(reply["reason"], []).append(reply["client"])
     for reason, clients in reasons.items():
         alarms.append(f"No reply in the last round ({reason}): {named(clients)}.")
+    if unnamed := progress.now["num_missing"] - len(progress.now["missing"]):
+        alarms.append(f"{unnamed:,} more clients did not reply in the last round.")
     if view is not None:
         last = view.history[-1]
         if view.note("warning"):
@@ -242,23 +247,28 @@ def _alarms(progress: Progress, view: RunView | None) -> list[str]:
     return list(dict.fromkeys(alarms))
 
 
-def named(clients: Sequence[str]) -> str:
+def named(clients: Sequence[str], count: int | None = None) -> str:
     """Return names of clients, not too many of them.
+
+    Args:
+        clients: Their names, or the first of them.
+        count: How many there are; None is as many as names.
 
     >>> named(["a", "b"])
     'a, b'
     """
-    more = f" and {len(clients) - MAX_NAMES} more" if len(clients) > MAX_NAMES else ""
+    unnamed = (len(clients) if count is None else count) - MAX_NAMES
+    more = f" and {unnamed:,} more" if unnamed > 0 else ""
     return ", ".join(clients[:MAX_NAMES]) + more
 
 
 def _curve(progress: Progress) -> Curve | None:
     """Return the learning curve: means over clusters, of one kind of score only."""
-    known = [point for point in progress.points if point.training not in TRIALS]
-    points = [point for point in known if point.split == "validation"]
+    candidates = [point for point in progress.points if point.training not in TRIALS]
+    points = [point for point in candidates if point.split == "validation"]
     name = "held-out"
     if len(points) < 2:
-        points, name = [point for point in known if point.split == "train"], "training"
+        points, name = [point for point in candidates if point.split == "train"], "training"
     accuracy = all(point.accuracy is not None for point in points)
     rows = [point.accuracy if accuracy else point.loss for point in points]
     means = [_mean(row) for row in rows if row is not None]
@@ -271,8 +281,8 @@ def _curve(progress: Progress) -> Curve | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and np.isfinite(value)]
-    return sum(known) / len(known) if known else None
+    finite = [value for value in values if value is not None and np.isfinite(value)]
+    return sum(finite) / len(finite) if finite else None
 
 
 def _path(values: Sequence[float]) -> str:

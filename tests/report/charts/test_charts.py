@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import altair as alt
@@ -16,7 +17,7 @@ from srfca.report.charts.distances import MATRIX_CLIENTS, distance_matrix
 from srfca.report.charts.histogram import OTHER, SAME, distance_histogram
 from srfca.report.charts.moves import ALONE, UNCLUSTERED, client_moves
 from srfca.report.charts.names import CHARTS, figure, figures
-from srfca.report.charts.strips import STRIP_CLIENTS
+from srfca.report.charts.strips import STRIP_CLIENTS, strips
 from tests.report.made_up_views import made_up_view
 
 VIEWS: dict[str, dict[str, Any]] = {
@@ -160,3 +161,16 @@ def test_curves_have_the_color_of_what_became_of_a_cluster() -> None:
     assert {line["cluster"] for line in lines} == {"0", "1", "2"}
     assert max(line["steps"] for line in lines) == 200
     assert isinstance(made.chart, alt.LayerChart)
+
+
+def test_axes_of_shares_end_at_all_of_it() -> None:
+    """There is room beside points at 100 %, but no tick at 105 %."""
+    vl_convert = pytest.importorskip("vl_convert", reason="needs srfca[report]")
+    view = made_up_view()
+    drawn = strips(view, np.linspace(0.8, 1.0, view.num_clients), "share", ".1%")
+    assert drawn is not None
+    spec = drawn.chart.properties(width=560, height=drawn.height).to_dict()
+    svg = vl_convert.vegalite_to_svg(spec)
+    labels = [int(number) for number in re.findall(r">(-?\d+)%</text>", svg)]
+    assert len(labels) > 2
+    assert max(labels) == 100

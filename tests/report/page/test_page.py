@@ -103,7 +103,7 @@ def test_warnings_are_on_the_page() -> None:
     body = without_scripts(report([made_up_view(unclustered=2, history=tuple(history))]))
     assert "doubtful: one model may do as well" in body
     assert "2 clients are in no cluster" in body
-    assert "1 replies are missing, of 1 client" in body
+    assert "1 reply is missing, of 1 client: client 1 (1)." in body
 
 
 def test_the_table_of_clusters_has_gains_and_confidence() -> None:

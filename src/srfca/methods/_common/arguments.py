@@ -47,7 +47,10 @@ def check_number_of_clusters(k: int | None, num_clients: int) -> None:
     """
     if k is None:
         return
-    require(k <= num_clients, f"k={k} is more than the {num_clients} clients")
+    require(
+        k <= num_clients,
+        f"k={k} is more than the {num_clients} clients: choose a k far below {num_clients}",
+    )
     if k > max(FEW_CLUSTERS, MAX_SHARE * num_clients):
         warnings.warn(
             f"k={k} clusters of {num_clients} clients have fewer than two clients on average: "

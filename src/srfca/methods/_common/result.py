@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from srfca.federation.requests import Personal, Scores, Split
 from srfca.methods._common.assignment import Assignment, assign_by_inputs, assign_by_losses
 from srfca.methods._common.input_statistics import InputStatistics, input_statistics
 from srfca.methods._common.loss_limits import LossLimits
+from srfca.methods._common.monitor import Monitor
 from srfca.methods._common.result_files import read_result, write_result
 from srfca.methods._common.result_models import ResultModels
 from srfca.methods._common.stage import Stage
@@ -253,20 +254,27 @@ class Result(ResultModels):
         statistics = input_statistics(federation, self.models, self.partition)
         return replace(self, input_statistics=statistics)
 
-    def adapt(self, federation: Federation, local: LocalTraining, rounds: int) -> Result:
+    def adapt(
+        self,
+        federation: Federation,
+        local: LocalTraining,
+        rounds: int,
+        callbacks: Monitor | Sequence[Monitor] | None = None,
+    ) -> Result:
         """Adapt the clusters to the data that clients have now (``srfca.methods.adaptation``).
 
         Args:
             federation: The same clients, whose data may have changed.
             local: How clients train.
             rounds: Rounds that every cluster trains on for.
+            callbacks: Follow the stages and rounds, as in ``fit``.
 
         Raises:
             InputError: If the method finds no clusters, or the clients are others.
         """
         from srfca.methods.adaptation import adapt
 
-        return adapt(self, federation, local, rounds)
+        return adapt(self, federation, local, rounds, callbacks=callbacks)
 
     def report(self, path: str | Path, federation: Federation | None = None) -> Path:
         """Write a page about what was found: one HTML file that opens without a network.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from srfca.federation.replies import Clients
 from srfca.methods._common.base import Answer
 from srfca.methods._common.held_out import held_out_scores
 from srfca.methods._common.loss_limits import loss_limits
-from srfca.methods._common.monitor import Monitor
+from srfca.methods._common.monitor import Monitor, as_monitor
 from srfca.methods._common.result import Result
 from srfca.methods._common.rounds import federated_training
 from srfca.methods._common.run import Run
@@ -51,7 +52,7 @@ def adapt(
     *,
     keep: int = KEEP,
     stage: str | None = None,
-    monitor: Monitor | None = None,
+    callbacks: Monitor | Sequence[Monitor] | None = None,
 ) -> Result:
     """Adapt the clusters of a result to what the clients' data are now.
 
@@ -69,7 +70,7 @@ def adapt(
         keep: For how many adaptations the model of a cluster without clients is kept: concepts come
             back. They follow the other models in ``Result.models``.
         stage: Name of the stage in the history; None is ADAPT and its number. It decides the draws.
-        monitor: Follows the stages.
+        callbacks: Follow the stages and rounds, as in ``fit``.
 
     Returns:
         The new clusters. The stage has these notes: ``moved``, the number of
@@ -94,7 +95,7 @@ def adapt(
     (4, True)
     """
     _check(result, federation, rounds, keep)
-    run = Run(federation, result.seed, monitor)
+    run = Run(federation, result.seed, as_monitor(callbacks))
     name = stage or f"ADAPT {1 + sum(s.name.startswith('ADAPT') for s in result.history)}"
     evidence = collect(run, result.models, usual_losses(result))
     require(bool(evidence.replied.any()), "no client replied, so that the clusters stay the same")

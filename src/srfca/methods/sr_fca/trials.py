@@ -94,7 +94,7 @@ class FineTuned:
 
     def describe(self) -> str:
         """Return how the models were made, for a person."""
-        text = f"fine-tuned by {self.steps} steps"
+        text = f"fine-tuned by {self.steps} step{'s' * (self.steps != 1)}"
         return text if self.weight == 1 else f"{text} (weight {self.weight:g})"
 
 

@@ -49,6 +49,19 @@ class Figure:
         return self.chart.properties(description=f"{self.title}. {self.caption}", **size)
 
 
+def percent_axis(format: str = ".0%", **options: Any) -> alt.Axis:
+    """Return an axis of shares: without ticks below 0 % and above 100 %, where none can be."""
+    outside = "datum.value < -1e-9 || datum.value > 1 + 1e-9"
+    opacity = {"condition": {"test": outside, "value": 0}, "value": 1}
+    return alt.Axis(
+        format=format,
+        labelExpr=f"{outside} ? '' : datum.label",
+        gridOpacity=opacity,
+        tickOpacity=opacity,
+        **options,
+    )
+
+
 def layer(*charts: Drawing) -> alt.LayerChart:
     """Return charts above each other, the first below."""
     return alt.LayerChart(layer=list(charts))

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from srfca.report.charts.base import Figure, layer, values
+from srfca.report.charts.base import Figure, layer, percent_axis, values
 from srfca.report.palette import BLUE, NONE, ORANGE
 from srfca.report.sampling import short
 from srfca.report.summary import Metrics, RunGroup, group_runs, needs_truth
@@ -104,7 +104,8 @@ def _rows(
     ]  # fmt: skip
     kind: dict[str, Any] = {"type": "symlog", "constant": 0.1} if measure.log else {}
     scale = alt.Scale(zero=False, padding=18, nice=False, **kind)
-    axis = alt.Axis(format=measure.axis, tickCount=5)
+    make_axis = percent_axis if measure.axis == ".0%" else alt.Axis
+    axis = make_axis(format=measure.axis, tickCount=5)
     y = alt.Y(
         "method:N", scale=alt.Scale(domain=order), title=None,
         axis=alt.Axis(labelLimit=190, grid=True),

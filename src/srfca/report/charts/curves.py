@@ -9,7 +9,14 @@ import altair as alt
 import numpy as np
 
 from srfca.methods import CurvePoint, Stage
-from srfca.report.charts.base import LEGEND_SIZE, Figure, cluster_scale, layer, values
+from srfca.report.charts.base import (
+    LEGEND_SIZE,
+    Figure,
+    cluster_scale,
+    layer,
+    percent_axis,
+    values,
+)
 from srfca.report.palette import SHAPES, cluster_name
 from srfca.report.sampling import short
 from srfca.report.view import RunView, final_clusters
@@ -93,7 +100,7 @@ def _series(
     splits: list[str],
     score: Score,
 ) -> alt.LayerChart:
-    axis = alt.Axis(format=".0%") if score == "accuracy" else alt.Axis(format=".3~g")
+    axis = percent_axis() if score == "accuracy" else alt.Axis(format=".3~g")
     scale = cluster_scale(clusters, view.colors)
     names = [MIXED if cluster < 0 else cluster_name(cluster) for cluster in clusters]
     scale = alt.Scale(domain=names, range=scale.range)

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from srfca.clustering.partition import Indices
-from srfca.report.charts.base import Drawing, layer, values
+from srfca.report.charts.base import Drawing, layer, percent_axis, values
 from srfca.report.sampling import sample_clients, short
 from srfca.report.view import Numbers, RunView
 
@@ -70,7 +70,11 @@ def strips(
         for client, offset in zip(shown.tolist(), _offsets(numbers, rows, shown), strict=True)
     ]
     many = len(order) > FEW_ROWS
-    axis = alt.Axis(format=form.replace(".1%", ".0%"), tickCount=6)
+    axis = (
+        percent_axis(tickCount=6)
+        if form == ".1%"
+        else alt.Axis(format=form.replace(".1%", ".0%"), tickCount=6)
+    )
     x = alt.X("value:Q", title=title, axis=axis, scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(
         "cluster:N", scale=alt.Scale(domain=order), title="cluster",
