@@ -315,9 +315,14 @@ def better(
 def _doubt_of_lead(
     clusters: Clusters, rival_midway: ClientScores, scores: ClientScores, grouping: OneShot
 ) -> str | None:
-    """Say why clusters that led after a third of a training might not lead at its end."""
+    """Say why clusters that led after a third of a training might not lead at its end.
+
+    Clusters that distances separate have other evidence than their lead.
+    """
     if grouping.parts:
         return NO_GAP
+    if grouping.separation >= MIN_SEPARATION:
+        return None
     assert clusters.midway is not None
     lead, progress = compare(clusters.midway, rival_midway), compare(scores, clusters.midway)
     if lead.gain > progress.gain:
