@@ -14,7 +14,7 @@ FILE = "command.json"
 FORMAT = 1
 _REMEDY = "start the run again with 'srfca run' and its options, and --overwrite"
 _PATHS = ("data", "data_dir")
-_NOT_SAVED = ("out", "journal", "report", "track", "overwrite")
+_NOT_SAVED = ("out", "journal", "report", "track", "overwrite", "literal")
 
 
 def write(folder: Path, arguments: dict[str, Any]) -> None:
