@@ -120,5 +120,21 @@ def test_invalid_rows_and_weights_are_refused() -> None:
             aggregate(torch.ones(0, 3))
     with pytest.raises(InputError, match="as many weights"):
         mean(torch.ones(3, 2), torch.ones(2))
-    with pytest.raises(InputError, match="negative"):
-        mean(torch.ones(2, 2), torch.tensor([1.0, -1.0]))
+    for weight in (-1.0, torch.inf, torch.nan):
+        with pytest.raises(
+            InputError, match="weights must be finite numbers that are not negative"
+        ):
+            mean(torch.ones(2, 2), torch.tensor([1.0, weight]))
+    with pytest.raises(InputError, match="weights must be a tensor, not list"):
+        mean(torch.ones(2, 2), [1.0, 2.0])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="rows must be a tensor"):
+        mean([[1.0], [2.0]])  # type: ignore[arg-type]
+
+
+def test_integer_rows_are_refused() -> None:
+    rows = torch.tensor([[1], [2], [4], [8]])
+    for aggregate in (mean, median, geometric_median):
+        with pytest.raises(InputError, match=r"must be floating-point numbers, not torch\.int64"):
+            aggregate(rows)
+    with pytest.raises(InputError, match="must be floating-point numbers"):
+        trimmed_mean(rows, 0.25)

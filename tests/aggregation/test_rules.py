@@ -72,6 +72,8 @@ def test_keys() -> None:
         "mean": "mean",
         "trimmed_mean": "trimmed_mean",
         "median": "median",
+        "geometric_median": "geometric_median",
+        "clipped_mean": "clipped_mean",
     }
     assert aggregation_named("mean") == Mean(weighted=True)
 

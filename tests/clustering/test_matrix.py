@@ -9,6 +9,7 @@ from srfca.clustering.matrix import (
     check_distances,
     comparable_subset,
     complete_subset,
+    isolated,
     known_pairs,
     off_diagonal,
 )
@@ -68,3 +69,13 @@ def test_unknown_distances_are_accepted_where_they_are_allowed() -> None:
         check_distances(distances)
     with pytest.raises(InputError, match="not be negative"):
         check_distances(-distances, allow_unknown=True)
+
+
+def test_isolated_vertices_are_few_and_far_from_everyone() -> None:
+    at = np.array([0.0, 1.0, 2.0, 50.0, 51.0, 1e9, -1e9])
+    distances = np.abs(at[:, None] - at)
+    assert np.flatnonzero(isolated(distances, 2)).tolist() == [5, 6]
+    assert not isolated(distances, 0).any()
+    assert not isolated(distances[:5, :5], 1).any(), "51 is near 50"
+    distances[0, 5] = distances[5, 0] = np.nan
+    assert np.flatnonzero(isolated(distances, 2)).tolist() == [5, 6]

@@ -117,3 +117,9 @@ def test_invalid_labels_are_refused() -> None:
             Partition(invalid)
     with pytest.raises(InputError, match="2 and 3 clients"):
         Partition([0, 1]).impurity(Partition([0, 1, 2]))
+
+
+def test_scores_of_no_clients() -> None:
+    nobody = Partition([])
+    assert nobody.misclustering(nobody) == nobody.impurity(nobody) == 0
+    assert nobody.purity(nobody) == 1

@@ -85,3 +85,16 @@ def test_invalid_input_is_refused() -> None:
         cluster([[0, -2], [1, 0]], threshold=1)
     with pytest.raises(InputError, match="sparse"):
         cluster(sparse.eye_array(3))
+
+
+@pytest.mark.parametrize("num_points", [4, 10, 20])
+@pytest.mark.parametrize("threshold", ["auto", "30%", 0.5])
+def test_an_entry_near_the_largest_number_is_a_distance(
+    num_points: int, threshold: float | str
+) -> None:
+    draws = np.random.default_rng(0).random((num_points, num_points))
+    distances = draws + draws.T
+    np.fill_diagonal(distances, 0)
+    distances[1, 2] = distances[2, 1] = 1e308
+    labels = cluster(distances, threshold=threshold, graph="cliques").labels
+    assert len(labels) == num_points

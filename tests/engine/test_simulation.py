@@ -177,3 +177,10 @@ def test_wrong_requests_are_named() -> None:
     bare = Simulation(ClientData.from_arrays([data.train.of(0)]), mlp(6, 3))
     with pytest.raises(InputError, match="no test data"):
         scores(bare, [0], bare.initial_model(0).unsqueeze(0))
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 5), (0,)])
+def test_a_row_of_a_wrong_length_is_no_module(shape: tuple[int, ...]) -> None:
+    federation = Simulation(examples.regression([20] * 2), linear(4))
+    with pytest.raises(InputError, match=r"a row of this model has the shape \(5,\), not"):
+        federation.module(torch.zeros(shape))

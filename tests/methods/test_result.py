@@ -80,7 +80,7 @@ def shifted_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def test_negative_losses_are_refused_only_where_their_logarithm_is_taken() -> None:
     data = examples.regression([20] * 9, clusters=3)
-    negative = Simulation(data, linear(4), loss=shifted_squared_error)
+    negative = Simulation(data, linear(4), loss=shifted_squared_error, negative_losses=True)
     usual = Simulation(data, linear(4))
     local = LocalTraining(steps=30, local_steps=3, batch_size=10, lr=0.05)
     method = SRFCA(local=local, distance="l2", threshold=2.5)
@@ -94,6 +94,9 @@ def test_negative_losses_are_refused_only_where_their_logarithm_is_taken() -> No
     ):
         with pytest.raises(InputError, match=message):
             options.fit(negative)
+    undeclared = Simulation(data, linear(4), loss=shifted_squared_error)
+    with pytest.raises(InputError, match=r"those of 9 of 9 clients are.*negative_losses=True"):
+        method.fit(undeclared)
 
 
 def test_the_json_is_plain(result: Result, tmp_path: Path) -> None:

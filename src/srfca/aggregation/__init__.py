@@ -1,7 +1,7 @@
 """Aggregation: from rows ``[J, P]`` to one row ``[P]``.
 
-The functions are plain; the rules (``Mean``, ``TrimmedMean``, ``Median``) are the same functions
-with a name and parameters, so that a request can carry them.
+The functions are plain; the rules (``Mean``, ``TrimmedMean``, ...) are the same functions with a
+name and parameters, so that a request can carry them.
 """
 
 from srfca.aggregation.functions import (
@@ -12,9 +12,12 @@ from srfca.aggregation.functions import (
     trim_count,
     trimmed_mean,
 )
+from srfca.aggregation.outliers import clip_changes, winsorize
 from srfca.aggregation.rules import (
     AGGREGATIONS,
     Aggregation,
+    ClippedMean,
+    GeometricMedian,
     Mean,
     Median,
     TrimmedMean,
@@ -28,10 +31,14 @@ __all__ = [
     "median",
     "geometric_median",
     "krum",
+    "clip_changes",
+    "winsorize",
     "AGGREGATIONS",
     "Aggregation",
     "Mean",
     "TrimmedMean",
     "Median",
+    "GeometricMedian",
+    "ClippedMean",
     "aggregation_named",
 ]

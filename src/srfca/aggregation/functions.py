@@ -131,8 +131,9 @@ def geometric_median(rows: Tensor, tolerance: float = 1e-7, iterations: int = 10
 
     Args:
         rows: ``[J, P]``.
-        tolerance: Stop at steps shorter than this, relative to the rows' largest distance from
-            their mean.
+        tolerance: Stop at steps shorter than this, relative to the rows' median distance from
+            their coordinate-wise median, where the iteration starts: a few rows that are far away
+            change neither.
         iterations: Maximum number of steps.
 
     Returns:
@@ -146,8 +147,10 @@ def geometric_median(rows: Tensor, tolerance: float = 1e-7, iterations: int = 10
         tensor([True])
     """
     _check(rows)
-    point = rows.mean(0)
-    scale = float((rows - point).norm(dim=1).max()) or 1.0
+    point = median(rows)
+    scale = float((rows - point).norm(dim=1).median())
+    if not 0 < scale < torch.inf:
+        return point
     for _ in range(iterations):
         differences = (rows - point) / scale
         distances = differences.norm(dim=1)

@@ -12,11 +12,12 @@ aggregate the results, as it aggregates models.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from srfca.aggregation import functions
+from srfca.aggregation.outliers import clip_changes
 from srfca.errors import InputError, unknown
 from srfca.parameters import check_parameters, constrained
 
@@ -99,8 +100,48 @@ class Median:
         return functions.median(rows)
 
 
-AGGREGATIONS: dict[str, type[Mean] | type[TrimmedMean] | type[Median]] = {
-    rule.key: rule for rule in (Mean, TrimmedMean, Median)
+@dataclass(frozen=True)
+class GeometricMedian:
+    """The point with the smallest sum of distances to the rows; all clients have equal weight.
+
+    It bears up to half of the rows being corrupt, and unlike the coordinate-wise median it does not
+    depend on the coordinates.
+    """
+
+    key: ClassVar[str] = "geometric_median"
+
+    def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Return the geometric median of rows ``[J, P]``: ``[P]``; sizes are ignored."""
+        return functions.geometric_median(rows, tolerance=1e-4, iterations=100)
+
+
+@dataclass(frozen=True)
+class ClippedMean:
+    """The mean of rows whose distance from their median is bounded; all clients weigh the same.
+
+    Args:
+        limit: Rows further from the coordinate-wise median than this many times the median
+            distance are moved to that distance.
+
+    Raises:
+        InputError: If the limit is less than 1.
+    """
+
+    key: ClassVar[str] = "clipped_mean"
+    limit: float = constrained(2.0, at_least=1)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def __call__(self, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Return the clipped mean of rows ``[J, P]``: ``[P]``; sizes are ignored."""
+        return functions.mean(clip_changes(rows, functions.median(rows), self.limit))
+
+
+Rule = type[Mean] | type[TrimmedMean] | type[Median] | type[GeometricMedian] | type[ClippedMean]
+
+AGGREGATIONS: dict[str, Rule] = {
+    rule.key: rule for rule in (Mean, TrimmedMean, Median, GeometricMedian, ClippedMean)
 }
 """Rules by key."""
 
@@ -133,3 +174,14 @@ def aggregation_named(key: str, **parameters: Any) -> Aggregation:
         if is_required and name not in parameters:
             raise InputError(f"aggregation {key!r} needs the parameter {name!r}")
     return rule(**parameters)
+
+
+RobustAggregation = Literal["trimmed_mean", "median", "geometric_median", "clipped_mean"]
+"""Rules that bound what a few corrupt clients can do."""
+
+
+def robust_aggregation(key: RobustAggregation, beta: float, at_least: int = 0) -> Aggregation:
+    """Return a robust rule by its key; beta and at_least are those of the trimmed mean."""
+    if key == "trimmed_mean":
+        return TrimmedMean(beta, at_least)
+    return aggregation_named(key)

@@ -100,7 +100,8 @@ def _is_separated(distances: Matrix, partition: Partition) -> bool:
     within = distances[same & ~np.eye(len(distances), dtype=bool)]
     if len(across) == 0 or len(within) == 0:
         return False
-    return bool(across.mean() >= MIN_SEPARATION * within.mean())
+    with np.errstate(over="ignore"):  # a mean of distances near the largest number is infinite
+        return bool(across.mean() >= MIN_SEPARATION * within.mean())
 
 
 def _candidate_thresholds(matrix: Matrix) -> list[float]:
@@ -110,5 +111,5 @@ def _candidate_thresholds(matrix: Matrix) -> list[float]:
         return []
     quantiles = np.quantile(values, np.arange(1, _QUANTILES) / _QUANTILES)
     widest = np.argsort(-np.diff(values), kind="stable")[:_GAPS]
-    middles = (values[widest] + values[widest + 1]) / 2
+    middles = values[widest] / 2 + values[widest + 1] / 2
     return [float(value) for value in np.unique(np.concatenate([quantiles, middles]))]

@@ -96,6 +96,31 @@ def comparable_subset(distances: Matrix) -> Indices:
     return subset
 
 
+def isolated(distances: Matrix, count: int) -> NDArray[np.bool_]:
+    """Return which vertices are further from all others than any two of the rest are: ``[m]``.
+
+    They belong to no group, and their distances, however large, must not decide what a large
+    distance is.
+
+    Args:
+        distances: ``[m, m]``, NaN if unknown. The diagonal is ignored.
+        count: The most vertices that may be isolated.
+
+    Examples:
+        >>> at = np.array([0.0, 1.0, 5.0, 6.0, 1e9])
+        >>> isolated(np.abs(at[:, None] - at), 1).tolist()
+        [False, False, False, False, True]
+    """
+    apart = np.where(known_pairs(distances), distances, np.inf)
+    nearest = apart.min(1, initial=np.inf)
+    core = np.argsort(nearest, kind="stable")[: max(len(nearest) - count, 0)]
+    within = apart[np.ix_(core, core)]
+    largest = within[np.isfinite(within)].max(initial=-np.inf)
+    found: NDArray[np.bool_] = np.isfinite(nearest) & (nearest > largest)
+    found[core] = False
+    return found if len(core) > 1 else np.zeros(len(nearest), dtype=bool)
+
+
 def known_pairs(distances: Matrix) -> NDArray[np.bool_]:
     """Return which distances off the diagonal are known in both directions: ``[m, m]``."""
     is_known: NDArray[np.bool_] = ~np.isnan(distances)

@@ -190,7 +190,7 @@ class Partition:
 
         table = self._contingency(truth).toarray()
         rows, columns = linear_sum_assignment(table, maximize=True)
-        return 1.0 - float(table[rows, columns].sum()) / len(self) if len(self) else 0.0
+        return self._fraction_wrong(float(table[rows, columns].sum()))
 
     def impurity(self, truth: Partition) -> float:
         """Return the fraction of clients outside their cluster's majority (Definition 2).
@@ -206,9 +206,7 @@ class Partition:
             >>> Partition([0, 0, 1, 2]).impurity(Partition([0, 0, 1, 1]))
             0.0
         """
-        if not len(self):
-            return 0.0
-        return 1.0 - float(self._contingency(truth).max(axis=1).sum()) / len(self)
+        return self._fraction_wrong(float(self._contingency(truth).max(axis=1).sum()))
 
     def purity(self, truth: Partition) -> float:
         """Return one minus the impurity."""
@@ -238,6 +236,10 @@ class Partition:
         pairs = (self.labels[both], truth.labels[both])
         shape = (max(self.num_clusters, 1), max(truth.num_clusters, 1))
         return sparse.coo_array((np.ones(int(both.sum()), np.int64), pairs), shape=shape).tocsr()
+
+    def _fraction_wrong(self, num_right: float) -> float:
+        """Return the fraction of clients that are not right; 0 if there are none."""
+        return 1.0 - num_right / len(self) if len(self) else 0.0
 
     def _with_singletons(self) -> Labels:
         """Return labels in which every unclustered client has a cluster of one."""

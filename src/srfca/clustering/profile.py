@@ -108,7 +108,7 @@ def denoised_profiles(distances: Matrix) -> Profile | None:
     count = len(distances)
     if count < MIN_CLIENTS:
         return None
-    symmetric = (distances + distances.T) / 2
+    symmetric = distances / 2 + distances.T / 2
     if np.isnan(off_diagonal(symmetric)).any():
         return _incomplete_profiles(symmetric)
     floor = _RELATIVE_FLOOR * float(np.median(off_diagonal(symmetric))) + 1e-300
@@ -198,7 +198,7 @@ def spectral_coordinates(distances: Matrix) -> Matrix:
         >>> bool((coordinates[::2, 0] * coordinates[1::2, 0] < 0).all())
         True
     """
-    symmetric = (distances + distances.T) / 2
+    symmetric = distances / 2 + distances.T / 2
     is_known = np.isfinite(symmetric) & ~np.eye(len(symmetric), dtype=bool)
     if not is_known.any():
         return np.zeros_like(symmetric)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Partition
 from srfca.federation.classes import Asks, class_shares
 from srfca.federation.replies import Clients
@@ -222,12 +223,31 @@ class ModelSet:
         """Return the loss of each model on the data of each other model: ``[k, l]``.
 
         It is the mean over the clients that represent the other model and for which it is known,
-        NaN if there are none.
+        NaN if there are none. Outliers among a model's clients are winsorized.
         """
         clients, position = np.unique(other.clients, return_inverse=True)
         represents, count = torch.tensor(other.represents), len(other.models)
         losses = self.losses_on(clients, kind).double()[:, torch.tensor(position)]
+        losses = _without_outliers(losses, other.represents)
         zeros = losses.new_zeros(len(losses), count)
         replies = zeros.index_add(1, represents, (~losses.isnan()).double())
         shares = (losses / replies[:, represents]).masked_fill(losses.isnan(), 0.0)
         return zeros.index_add(1, represents, shares).masked_fill(replies == 0, torch.nan)
+
+
+def _without_outliers(losses: Tensor, represents: NDArray[np.int64]) -> Tensor:
+    """Winsorize losses ``[k, n]`` among the clients that represent the same model.
+
+    Args:
+        losses: ``[k, n]``, NaN if unknown: a client that is unknown for one model is left as it is.
+        represents: ``[n]`` the model of each client.
+    """
+    counts = np.bincount(represents)
+    if not len(counts) or counts.max() < 3:
+        return losses
+    known = ~losses.isnan().any(0).numpy()
+    bounded = losses.clone()
+    for model in np.flatnonzero(counts >= 3).tolist():
+        members = np.flatnonzero((represents == model) & known)
+        bounded[:, members] = winsorize(losses[:, members])
+    return bounded

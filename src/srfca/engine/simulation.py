@@ -81,6 +81,8 @@ class Simulation:
             on it.
         validation: The fraction of each client's training samples that is held out.
         seed: Decides which ones.
+        negative_losses: Whether ``loss`` may be negative. If not, a reply with a negative loss is
+            refused.
 
     Attributes:
         architecture: What a row needs to become a module.
@@ -116,11 +118,13 @@ class Simulation:
         block_size: int | None = None,
         validation: float = 0.1,
         seed: int = 0,
+        negative_losses: bool = False,
     ) -> None:
         if block_size is not None:
             require_positive(block_size=block_size)
         require_seed(seed)
         self.data = data
+        self.negative_losses = negative_losses
         self.device = _device(device)
         self._model = model
         module = make_module(model, seed=0).to(self.device)
@@ -254,7 +258,16 @@ class Simulation:
         return self._layout.row(make_module(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
-        """Return a row ``[P]`` as a module, with the frozen part of the model."""
+        """Return a row ``[P]`` as a module, with the frozen part of the model.
+
+        Raises:
+            InputError: If the row does not have P coordinates.
+        """
+        length = self._layout.length
+        require(
+            tuple(row.shape) == (length,),
+            f"a row of this model has the shape ({length},), not {tuple(row.shape)}",
+        )
         return self._layout.load(row, make_module(self._model, seed=0).to(self.device)).eval()
 
     def ask(self, request: Request[Value]) -> Replies[Value]:

@@ -384,6 +384,8 @@ class Round(Request[Tensor]):
         server_lr: If given, clients send gradients instead of trained models, and the server takes
             a step at this learning rate, times the schedule of ``local``.
         shared: Coordinates that are aggregated over all participants, for all clusters.
+        max_change: If given, changes of a cluster's model that are longer than this many times the
+            median of the cluster's participants are shortened to that before they are aggregated.
     """
 
     models: Tensor
@@ -393,6 +395,7 @@ class Round(Request[Tensor]):
     aggregation: Aggregation = field(default_factory=Mean)
     server_lr: float | None = None
     shared: Coordinates | None = None
+    max_change: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from srfca import progress
+from srfca.aggregation.outliers import clip_changes
 from srfca.aggregation.rules import Aggregation
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, Replies, T
@@ -36,12 +37,15 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
     replies = _exchange(federation, request, starts)
     labels, models = labels[replies.answered], models.to(replies.values.device)
     sizes = federation.sizes
+    rows = replies.values
+    if request.max_change is not None:
+        rows = clip_cluster_changes(rows, labels, models, request.max_change)
     aggregated = aggregate_clusters(
-        replies.values, replies.clients, labels, models, sizes, request.aggregation
+        rows, replies.clients, labels, models, sizes, request.aggregation
     )
     if request.shared is not None:
         common = aggregate_clusters(
-            replies.values, replies.clients, 0 * labels, models[:1], sizes, request.aggregation
+            rows, replies.clients, 0 * labels, models[:1], sizes, request.aggregation
         )
         mask = request.shared.mask(models.shape[1], models.device)
         aggregated = torch.where(mask, common, aggregated)
@@ -63,6 +67,27 @@ def _exchange(federation: Federation, request: Round, starts: Tensor) -> Replies
         starts = starts[torch.as_tensor(replies.answered, device=starts.device)]
     values = starts.to(replies.values.device) - rate * replies.values
     return replace(replies, values=values)
+
+
+def clip_cluster_changes(
+    rows: Tensor, labels: Clients, models: Tensor, max_change: float
+) -> Tensor:
+    """Shorten changes of each cluster's model ``[k, P]`` that are much longer than the median one.
+
+    Args:
+        rows: ``[c, P]`` what the clients sent, cluster by cluster.
+        labels: ``[c]`` the cluster of each client, ascending.
+        models: ``[k, P]`` the models that the clients started from.
+        max_change: The limit, in multiples of the cluster's median.
+    """
+    counts = np.bincount(labels, minlength=len(models)).tolist()
+    parts = rows.split(counts)
+    clipped = [
+        clip_changes(part, model, max_change) for part, model in zip(parts, models, strict=True)
+    ]
+    if all(part is same for part, same in zip(clipped, parts, strict=True)):
+        return rows
+    return torch.cat(clipped)
 
 
 def aggregate_clusters(

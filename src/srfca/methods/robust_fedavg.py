@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from srfca.aggregation.rules import Aggregation, Median, TrimmedMean
+from srfca.aggregation.rules import RobustAggregation, robust_aggregation
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
@@ -17,10 +17,11 @@ from srfca.parameters import constrained
 @register
 @dataclass(frozen=True, kw_only=True)
 class RobustFedAvg(Method):
-    """Train one model for all clients with a trimmed mean or a median instead of the mean.
+    """Train one model for all clients with a robust aggregation instead of the mean.
 
     Args:
-        aggregation: ``trimmed_mean`` or ``median``, both coordinate-wise.
+        aggregation: ``trimmed_mean`` or ``median``, both coordinate-wise; ``geometric_median``; or
+            ``clipped_mean``, the mean of rows whose distance from the median is bounded.
         trim: beta of the trimmed mean, in [0, 1/2): at least the fraction of corrupt clients.
         participation: The fraction of the clients that take part in a round.
     """
@@ -34,12 +35,11 @@ class RobustFedAvg(Method):
     family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
 
-    aggregation: Literal["trimmed_mean", "median"] = "trimmed_mean"
+    aggregation: RobustAggregation = "trimmed_mean"
     trim: float = constrained(0.1, at_least=0, less_than=0.5)
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def solve(self, run: Run) -> Answer:
         """Train the model."""
-        trimmed = self.aggregation == "trimmed_mean"
-        rule: Aggregation = TrimmedMean(self.trim) if trimmed else Median()
+        rule = robust_aggregation(self.aggregation, self.trim)
         return fedavg(run, one_cluster(run), self.local, rule, self.participation)

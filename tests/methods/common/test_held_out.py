@@ -27,7 +27,7 @@ def test_held_out_losses_are_of_validation_data_and_nan_where_missing() -> None:
 
 
 def test_negative_losses_are_refused() -> None:
-    simulation = Simulation(examples.regression([20] * 2), linear(4))
+    simulation = Simulation(examples.regression([20] * 2), linear(4), negative_losses=True)
     run = Run(ScriptedLosses(simulation, torch.tensor([[1.0], [-0.5]])))
     with pytest.raises(InputError, match=r"losses must not be negative, but one is -0\.5"):
         held_out_losses(run, torch.zeros(1, 5))

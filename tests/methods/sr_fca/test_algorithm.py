@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from srfca import SRFCA, ClientData, InputError, LocalTraining, Partition, Simulation
 from srfca.distances import ModelSet
+from srfca.errors import SrfcaWarning
 from srfca.federation import Middleware, Replies, Request, Train
 from srfca.federation.replies import T
 from srfca.methods import Run
@@ -229,8 +230,8 @@ class Diverging(Middleware):
         return replies
 
 
-def test_divergence_names_the_client() -> None:
-    with pytest.raises(InputError, match=r"local training diverged for client '2'.*lower lr"):
+def test_divergence_of_one_client_is_named_and_that_of_all_is_an_error() -> None:
+    with pytest.warns(SrfcaWarning, match=r"refused a reply of client '2'.*lower lr"):
         SRFCA(local=LOCAL).fit(Diverging(regressions()))
     with pytest.raises(InputError, match="diverged"):
         SRFCA(local=replace(LOCAL, lr=1e6)).fit(regressions())

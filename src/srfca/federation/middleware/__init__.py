@@ -5,5 +5,15 @@ from srfca.federation.middleware.counting import Budget, Counting
 from srfca.federation.middleware.faults import DropReplies
 from srfca.federation.middleware.journal import Journal, Journaling
 from srfca.federation.middleware.subset import Subset
+from srfca.federation.middleware.validation import Validating
 
-__all__ = ["Budget", "Counting", "DropReplies", "Journal", "Journaling", "Middleware", "Subset"]
+__all__ = [
+    "Budget",
+    "Counting",
+    "DropReplies",
+    "Journal",
+    "Journaling",
+    "Middleware",
+    "Subset",
+    "Validating",
+]

@@ -57,6 +57,11 @@ class Middleware:
         return getattr(self.federation, "schema", None)
 
     @property
+    def negative_losses(self) -> bool:
+        """Whether losses may be negative; False if the federation does not say."""
+        return bool(getattr(self.federation, "negative_losses", False))
+
+    @property
     def answers_rounds(self) -> bool:
         """Whether ``ask`` takes a ``Round``."""
         return False

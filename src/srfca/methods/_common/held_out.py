@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.replies import ClientScores
@@ -44,7 +45,7 @@ def interchangeable(
     over the clients tells whether it is larger, at a level for all pairs together. A typical loss
     that grows 2.5 times is larger in any case, even where few samples make the test blind. Losses
     on few samples are often close to 0 with a long tail, so the test is on log(typical loss +
-    loss).
+    loss). Outliers are winsorized, so that no single client decides.
 
     Args:
         losses: ``[k, m]`` of the models on the clients' held-out data. Clients whose losses are
@@ -69,9 +70,13 @@ def interchangeable(
             )
             if not len(in_a) or not len(in_b):
                 continue
-            typical = np.concatenate([losses[a, in_a], losses[b, in_b]]).mean()
+            typical = np.concatenate(
+                [winsorize(losses[a, in_a]), winsorize(losses[b, in_b])]
+            ).mean()
             log_a, log_b = np.log(losses[[a, b]] + typical + np.finfo(np.float64).tiny)
-            growth = [log_b[in_a] - log_a[in_a], log_a[in_b] - log_b[in_b]]
+            growth = [
+                winsorize(log_b[in_a] - log_a[in_a]), winsorize(log_a[in_b] - log_b[in_b]),
+            ]  # fmt: skip
             mean = (growth[0].mean() + growth[1].mean()) / 2
             freedom = len(in_a) + len(in_b) - 2
             limit = 0.0

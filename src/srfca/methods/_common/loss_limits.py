@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.moments import ClientLosses
@@ -153,7 +154,7 @@ class UsualLosses:
     Args:
         typical: ``[k]`` their lower median, so that one of two clients cannot raise it; 1 where no
             loss is known, or the median is 0.
-        mean: ``[k]``, NaN where no loss is known.
+        mean: ``[k]`` of the losses without outliers (``winsorize``), NaN where no loss is known.
         spread: Standard deviation of a client's loss relative to its cluster's mean, 0 if unknown.
     """
 
@@ -177,7 +178,8 @@ def usual_losses(
         values = values[values.isfinite()]
         if not len(values) or values.median() == 0:
             continue
-        typical[cluster], mean[cluster] = values.median(), values.mean()
+        typical[cluster], values = values.median(), winsorize(values)
+        mean[cluster] = values.mean()
         squares += float((values / mean[cluster] - 1).square().sum())
         freedom += len(values) - 1
     return UsualLosses(typical, mean, float(np.sqrt(squares / freedom)) if freedom else 0.0)

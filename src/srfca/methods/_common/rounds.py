@@ -103,6 +103,7 @@ def federated_training(
     server_lr: float | None = None,
     project: Callable[[Tensor], Tensor] = lambda rows: rows,
     rounds: range | None = None,
+    max_change: float | None = None,
 ) -> Tensor:
     """Train one model for each cluster.
 
@@ -118,6 +119,7 @@ def federated_training(
         server_lr: If given, clients send gradients at every step.
         project: Applied to the models after every round.
         rounds: The rounds to do now, None for all of them.
+        max_change: Bound on the changes of a cluster's model (``Round.max_change``).
 
     Returns:
         The trained models, ``[k, P]``.
@@ -135,7 +137,9 @@ def federated_training(
             key = run.key(purpose, number)
             clients = participants(run.federation, partition, participation, key)
             labels = partition.labels[clients]
-            request = Round(clients, models, labels, local, key, aggregation, server_lr)
+            request = Round(
+                clients, models, labels, local, key, aggregation, server_lr, max_change=max_change
+            )
             models = project(run.round(request))
             run.end_round(stage, number, count, models, partition.labels)
             if not local.keep_state:

@@ -17,6 +17,7 @@ from srfca.clustering.partition import Labels, Partition
 from srfca.errors import InputError
 from srfca.federation.middleware.counting import Budget, Counting
 from srfca.federation.middleware.journal import Journal, Journaling
+from srfca.federation.middleware.validation import Validating
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies, T
@@ -31,6 +32,7 @@ from srfca.random import Key
 class Run:
     """One run of a method.
 
+    Impossible replies of single clients are refused (``Validating``).
     Requests that are sent through ``ask`` and ``train`` are counted. The scores of the history, and
     the losses that newcomers are placed by later, are not.
 
@@ -42,7 +44,7 @@ class Run:
         curves: Score the models on held-out data after every this many rounds; 0 is never.
 
     Attributes:
-        federation: The federation, with counting around it.
+        federation: The federation, with validation and counting around it.
         history: The stages so far.
         curve: The learning curve since the last stage.
     """
@@ -56,7 +58,8 @@ class Run:
         curves: int = 0,
     ) -> None:
         self.journal = journal
-        self.uncounted = federation if journal is None else Journaling(federation, journal)
+        valid = Validating(federation)
+        self.uncounted = valid if journal is None else Journaling(valid, journal)
         self.federation = Counting(self.uncounted)
         self.seed = seed
         self.monitor = monitor or Monitor()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from srfca.aggregation.outliers import NORM_LIMIT
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import require
@@ -128,7 +129,7 @@ def adapt(
         fine_tuned_models=None,
         fine_tuned_steps=None,
         history=(*result.history, *run.history),
-        loss_limits=loss_limits(federation, trained, clusters.partition),
+        loss_limits=loss_limits(run.uncounted, trained, clusters.partition),
         input_statistics=None,
         architecture=federation.architecture or result.architecture,
     )
@@ -223,7 +224,9 @@ def _train(
     training = replace(
         local, steps=rounds * local.local_steps, schedule="constant", keep_state=False
     )
-    return federated_training(run, name, models, partition, training, Mean(), purpose=name.lower())
+    return federated_training(
+        run, name, models, partition, training, Mean(), purpose=name.lower(), max_change=NORM_LIMIT
+    )
 
 
 def _fine_tune(run: Run, clusters: Clusters, local: LocalTraining) -> Tensor | None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Labels, Partition
 from srfca.federation.requests import Losses, Split
 from srfca.methods._common.result import Result
@@ -224,7 +225,7 @@ def measured_losses(run: Run, models: Tensor, partition: Partition, before: Usua
     means, deviations = before.means.copy(), []
     for cluster, members in enumerate(partition):
         values = losses[members, cluster]
-        values = values[np.isfinite(values)]
+        values = winsorize(values[np.isfinite(values)])
         if len(values):
             means[cluster] = values.mean()
         if len(values) > 1 and means[cluster] > 0:

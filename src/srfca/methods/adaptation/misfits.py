@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Labels, Partition
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.subset import Subset
@@ -58,7 +59,7 @@ def new_clusters(
         local: How clients train.
     """
     labels = all_labels[clients]
-    start = models[int(np.nansum(evidence.losses[clients], axis=0).argmin())]
+    start = models[_best_start(evidence.losses[clients])]
     seed = Key(run.seed, name.lower()).word() % 2**31
     if len(clients) == 1:
         starts, alone = start.unsqueeze(0), replace(local, local_steps=local.steps)
@@ -104,7 +105,7 @@ def accept(labels: Labels, gains: NDArray[np.float64], limit: float) -> Labels:
         members = accepted == label
         count = int(members.sum())
         needed = max(MIN_GAIN, limit / np.sqrt(count)) if count > 1 else 2 * limit
-        if gains[members].mean() <= needed:
+        if winsorize(gains[members]).mean() <= needed:
             accepted[members] = -1
     return accepted
 
@@ -145,7 +146,7 @@ def distinct(
             harm = evidence.log(after[staying, label]) - evidence.log(
                 evidence.held_out[staying, origin]
             )
-            if interchangeable(losses, partition)[0, 1] or np.nanmean(harm) <= MIN_GAIN:
+            if interchangeable(losses, partition)[0, 1] or _mean(harm) <= MIN_GAIN:
                 kept[new_labels == label] = -1
     return kept
 
@@ -161,3 +162,15 @@ def _gains(
     before = evidence.held_out[clients, labels]
     gains = evidence.log(before) - evidence.log(after[clients, new_labels])
     return np.where(new_labels >= 0, gains, np.nan)
+
+
+def _best_start(losses: NDArray[np.float64]) -> int:
+    """Return the model of least loss ``[c, k]`` over all clients, outliers winsorized."""
+    known = losses[~np.isnan(losses).any(1)]
+    return int(winsorize(known.T).sum(1).argmin()) if len(known) else 0
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean of the values that are known, outliers winsorized."""
+    known = values[~np.isnan(values)]
+    return float(winsorize(known).mean()) if len(known) else float("nan")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from srfca.aggregation.rules import TrimmedMean
 from srfca.clustering.graph import cluster_graph
 from srfca.clustering.partition import Partition
 from srfca.distances import ModelSet
@@ -101,10 +100,10 @@ def trimmed_mean_rounds(
     """Do some rounds of TrimmedMeanGD."""
     models = federated_training(
         run, stage, clusters.models, clusters.partition, options.local,
-        TrimmedMean(options.trim, options.trim_at_least), purpose=purpose,
+        options.rows_rule, purpose=purpose,
         participation=options.participation,
         server_lr=options.gradient_lr, project=options.projection(run.initial_model()),
-        rounds=rounds,
+        rounds=rounds, max_change=options.max_change,
     )  # fmt: skip
     return replace(clusters, models=models)
 

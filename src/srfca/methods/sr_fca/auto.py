@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.graph import cluster_graph, threshold_graph
+from srfca.clustering.matrix import known_pairs
 from srfca.clustering.partition import Labels, Partition
 from srfca.clustering.separation import (
     MIN_SEPARATION,
@@ -42,6 +43,7 @@ from srfca.methods.sr_fca.thresholds import (
     Quantile,
     ThresholdRule,
     distances_to_clusters,
+    far_clients,
     nearest,
     threshold_clusters,
     with_reason,
@@ -203,8 +205,11 @@ def _separated(run: Run, options: SRFCA, local_models: ModelSet, grouping: OneSh
     if distance == "cross_loss" and num_classes(run) is not None:
         distance = "balanced_cross_loss"
         distances = np.full_like(grouping.distances, np.nan)
-        distances[np.ix_(clients, clients)] = distance_named(distance)(local_models, local_models)
+        among = distance_named(distance)(local_models, local_models)
+        far = far_clients(options, among)
+        distances[np.ix_(clients, clients)] = np.where(far[:, None] | far, np.nan, among)
         grouping = replace(grouping, distances=distances, distance=distance)
+    clients = clients[known_pairs(distances)[clients].any(1)]
     best = best_separated(distances[np.ix_(clients, clients)], options.min_size)
     if best is None or best.separation < MIN_SEPARATION:
         return grouping
@@ -332,7 +337,8 @@ def own_gain(alone_scores: ClientScores, scores: ClientScores) -> NDArray[np.flo
     gain, and infinite if accuracy is clearly higher.
     """
     losses = np.stack([scores.loss.double().numpy(), alone_scores.loss.double().numpy()])
-    gain = np.subtract(*log_losses(losses))
+    with np.errstate(invalid="ignore"):  # infinite with both: no gain
+        gain = np.subtract(*log_losses(losses))
     if alone_scores.accuracy is not None and scores.accuracy is not None:
         difference = (alone_scores.accuracy - scores.accuracy).double().numpy()
         error = np.sqrt(0.5 / np.maximum(alone_scores.num_samples.double().numpy(), 1))

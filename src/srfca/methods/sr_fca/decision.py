@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from srfca.aggregation.outliers import winsorize
 from srfca.federation.replies import ClientScores
 
 HELPS = 2.25
@@ -55,8 +56,8 @@ class Comparison:
     """What one answer gains over another.
 
     Args:
-        gain: Mean over the clients: of accuracy, or of the logarithm of the typical loss plus the
-            loss.
+        gain: Winsorized mean over the clients: of accuracy, or of the logarithm of the typical
+            loss plus the loss.
         error: Its standard error.
     """
 
@@ -92,7 +93,8 @@ def compare(first: ClientScores, second: ClientScores) -> Comparison:
 def compare_losses(first: ClientScores, second: ClientScores) -> Comparison:
     """Return what the first answer gains over the second by losses, paired by clients."""
     losses = np.stack([first.loss.double().numpy(), second.loss.double().numpy()])
-    return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
+    with np.errstate(invalid="ignore"):  # infinite with both: unknown
+        return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
 
 
 def helps(tuned: ClientScores, before: ClientScores) -> bool:
@@ -111,7 +113,8 @@ def helps(tuned: ClientScores, before: ClientScores) -> bool:
 
 
 def _mean_gain(gains: NDArray[np.float64]) -> Comparison:
-    gains = gains[np.isfinite(gains)]
+    """Return the mean of gains ``[m]`` and its standard error; outliers are winsorized."""
+    gains = winsorize(gains[np.isfinite(gains)])
     if not len(gains):
         return Comparison(float("nan"), float("nan"))
     deviation = gains.std(ddof=1) if len(gains) > 1 else np.inf

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from srfca.aggregation.functions import trim_count
+from srfca.aggregation.outliers import clip_changes
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
@@ -24,9 +26,17 @@ if TYPE_CHECKING:
 
 
 def model_set(run: Run, options: SRFCA, local_models: LocalModels) -> ModelSet:
-    """Return the local models of the clients that replied, each represented by its client."""
+    """Return the local models of the clients that replied, each represented by its client.
+
+    Models that are much further from w0 than all others are moved nearer, except for more of them
+    than ``trim`` allows to be corrupt: groups may differ in length.
+    """
     clients, subsample = local_models.clients, options.subsample(run.seed)
-    return ModelSet.of_clients(run, local_models.answered, clients, subsample)
+    rows = local_models.answered
+    if options.max_change is not None:
+        dropped = trim_count(len(rows), options.trim, options.trim_at_least)
+        rows = clip_changes(rows, run.initial_model(), options.max_change, dropped)
+    return ModelSet.of_clients(run, rows, clients, subsample)
 
 
 def resample(run: Run, options: SRFCA, step: int) -> ModelSet:
@@ -69,13 +79,18 @@ def place_unclustered(run: Run, clusters: Clusters, nearest: Labels) -> Clusters
 
 
 def final_training(run: Run, options: SRFCA, clusters: Clusters) -> Clusters:
-    """Train inside each cluster from its model, by FedAvg or FedProx, if ``final_steps`` is set."""
+    """Train inside each cluster from its model, if ``final_steps`` is set.
+
+    It is FedAvg or FedProx, with the aggregation of TrimmedMeanGD: a plain mean without trimming.
+    """
     if not options.final_steps:
         return clusters
     local = replace(options.local, steps=options.final_steps, mu=options.final_mu)
+    plain = options.aggregation == "trimmed_mean" and not options.trim
+    rule = Mean() if plain else options.rows_rule
     models = federated_training(
-        run, "FINAL", clusters.models, clusters.partition, local, Mean(),
-        purpose="final", participation=options.participation,
+        run, "FINAL", clusters.models, clusters.partition, local, rule,
+        purpose="final", participation=options.participation, max_change=options.max_change,
     )  # fmt: skip
     clusters = Clusters(clusters.partition, models)
     run.record("FINAL", clusters.partition, clusters.client_models)

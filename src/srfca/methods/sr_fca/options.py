@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from srfca.aggregation.outliers import NORM_LIMIT
+from srfca.aggregation.rules import Aggregation, RobustAggregation, robust_aggregation
 from srfca.clustering.candidates import Metric
 from srfca.clustering.graph import GraphClustering
 from srfca.clustering.threshold import check_threshold
@@ -56,17 +58,24 @@ class SRFCA(Method):
         all_pairs: Up to this many clients all pairs of distances are computed. With more clients,
             only those that correlation clustering by random pivots needs, and eight clients
             represent a cluster.
+        aggregation: How TrimmedMeanGD aggregates the rows of a cluster: ``trimmed_mean`` as in the
+            paper, ``median``, ``geometric_median`` or ``clipped_mean``.
         trim: beta of the trimmed mean, in [0, 1/2): the fraction of a cluster's clients that is
             dropped on each side of each coordinate. 0 is a plain mean.
         trim_at_least: The least number of them, in clusters of three clients or more: without it a
             small cluster has no protection from a single bad client.
+        max_change: Changes of a cluster's model that are longer than this many times the cluster's
+            median are shortened to that. In ONE_SHOT so are local models that are further from w0
+            than this many times the furthest of the others, where the ``trim`` fraction of the
+            clients does not count. None is no bound.
         exchange: What clients send in TrimmedMeanGD: ``models`` after some local steps, or full
             ``gradients``, along which the server steps with the schedule of ``local``.
         server_lr: eta, the server's learning rate for gradients; None is that of ``local``.
         diameter: TrimmedMeanGD projects its models onto the ball of this diameter around w0.
         participation: The fraction of each cluster's clients that take part in a round.
         resample: Train the local models again, on resampled data, before each REFINE.
-        final_steps: Steps of a last federated training inside the clusters, with a plain mean.
+        final_steps: Steps of a last federated training inside the clusters, with the same
+            aggregation; a trimmed mean of ``trim=0`` is weighted by the clients' sizes, as FedAvg.
         final_mu: Weight of its proximal term: 0 is FedAvg, more is FedProx.
         trial_steps: With ``threshold="auto"``, the most local steps of a client in each trial of
             another answer: one model for all, or parts of a single cluster, which need as many as
@@ -102,8 +111,10 @@ class SRFCA(Method):
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"
     all_pairs: int = constrained(1000, at_least=0)
+    aggregation: RobustAggregation = "trimmed_mean"
     trim: float = constrained(0.05, at_least=0, less_than=0.5)
     trim_at_least: int = constrained(1, at_least=0)
+    max_change: float | None = constrained(NORM_LIMIT, at_least=1)
     exchange: Exchange = "models"
     server_lr: float | None = constrained(None, more_than=0)
     diameter: float | None = constrained(None, more_than=0)
@@ -144,7 +155,7 @@ class SRFCA(Method):
         """
         literal: dict[str, Any] = {
             "merge_threshold": threshold, "metric": "distance", "samples": None,
-            "all_pairs": 2**31, "trim_at_least": 0,
+            "all_pairs": 2**31, "trim_at_least": 0, "max_change": None,
         }  # fmt: skip
         return cls(
             threshold=threshold, min_size=min_size, trim=trim, refine_steps=refine_steps,
@@ -155,6 +166,11 @@ class SRFCA(Method):
     def rule(self) -> ThresholdRule:
         """The rule of ``threshold``."""
         return threshold_rule(self.threshold)
+
+    @property
+    def rows_rule(self) -> Aggregation:
+        """The rule that makes one row of the rows of a cluster's clients."""
+        return robust_aggregation(self.aggregation, self.trim, self.trim_at_least)
 
     @property
     def trainings(self) -> float:

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from srfca.aggregation.functions import trim_count
 from srfca.clustering.graph import Graph, cluster_graph, threshold_graph
-from srfca.clustering.matrix import check_distances, comparable_subset, complete_subset
+from srfca.clustering.matrix import (
+    check_distances,
+    comparable_subset,
+    complete_subset,
+    isolated,
+)
 from srfca.clustering.partition import Indices, Labels, Partition
 from srfca.clustering.threshold import Choice, choose_threshold
 from srfca.distances import Distance, ModelSet, allows_unknown, distance_named
@@ -144,7 +150,9 @@ def threshold_clusters(
     """Cluster the graph at lambda; without a cluster if no lambda shows groups.
 
     Clients with unknown distances, because they did not reply, are left unclustered, and so are
-    those whose distances are infinite, because their model is beyond numbers. If the distance
+    those whose distances are infinite, because their model is beyond numbers. With an automatic
+    threshold so are a few clients that are further from everyone than any two others are from each
+    other, as many as ``trim`` allows to be corrupt. If the distance
     leaves pairs unknown, clients that can be compared with too few others are left unclustered.
 
     Args:
@@ -163,6 +171,10 @@ def threshold_clusters(
     among = distance_named(distance)(local_models, local_models)
     unknown = np.isinf(among) | (np.isnan(among) & local_models.unanswered_pairs())
     among = np.where(unknown, np.nan, among)
+    if options.threshold == "auto":
+        far = far_clients(options, among)
+        unknown |= far[:, None] | far
+        among = np.where(unknown, np.nan, among)
     partial = allows_unknown(distance)
     complete = (
         comparable_subset(among) if partial else complete_subset(np.where(unknown, np.nan, 0.0))
@@ -180,6 +192,13 @@ def threshold_clusters(
         partition = graph_clusters.embed(clients[complete], m)
     partition = partition.drop_smaller_than(options.min_size)
     return OneShot(partition, choice, distances, distance, compared=clients[complete])
+
+
+def far_clients(options: SRFCA, among: Distances) -> NDArray[np.bool_]:
+    """Return which of ``[c]`` clients are far from everyone, by their distances ``[c, c]``."""
+    if options.min_size < 2:
+        return np.zeros(len(among), dtype=bool)
+    return isolated(among, trim_count(len(among), options.trim, options.trim_at_least))
 
 
 def no_cluster(options: SRFCA, grouping: OneShot) -> InputError:

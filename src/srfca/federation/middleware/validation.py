@@ -1,0 +1,187 @@
+"""Validation: impossible replies of single clients are refused, and sizes are capped.
+
+A refused reply is a missing one, with a reason, so that no method and no journal ever sees it. What
+most clients of a request do is not refused: that is no bad client, but a diverged training, or a
+loss that may be negative, and is an error elsewhere.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from srfca.errors import InputError, SrfcaWarning, require
+from srfca.federation.middleware.base import Middleware
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import ClientScores, Replies, T
+from srfca.federation.requests import (
+    BalancedLosses,
+    BootstrapLosses,
+    ClassCounts,
+    Gradients,
+    Losses,
+    LossMoments,
+    Request,
+    Scores,
+    Shares,
+    Train,
+)
+
+MAX_SIZE = 4
+"""A client's number of samples counts as at most this many times the median."""
+_ROUNDING = 1e-6
+"""Fractions may exceed 1 by this much."""
+_FEW = 3
+"""From this many replies on, what most of them tell is not the fault of single clients."""
+
+
+class Validating(Middleware):
+    """Refuse impossible replies of single clients, and cap the clients' sizes.
+
+    Refused are models and gradients that are infinite or NaN, negative losses and counts, and
+    fractions that are not between 0 and 1. A loss may be infinite or NaN, if a model is that bad.
+    A warning names each client when it is refused first.
+
+    Args:
+        federation: Where requests are passed on to. Its losses may be negative if it has an
+            attribute ``negative_losses`` that is true.
+
+    Raises:
+        InputError: In ``ask``, if the losses of most clients are negative, or the federation's
+            reply is not of the shape that is due.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        super().__init__(federation)
+        self._warned: set[int] = set()
+
+    @property
+    def answers_rounds(self) -> bool:
+        """As the federation inside; clients' rows are not seen here then."""
+        return self.federation.answers_rounds
+
+    @property
+    def sizes(self) -> Tensor:
+        """``[m]`` number of training samples of each client, at most four times the median.
+
+        A client says itself how many samples it has, and weighs in means by what it says.
+        """
+        return capped_sizes(self.federation.sizes)
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Pass a request on, and refuse impossible replies."""
+        replies = self.federation.ask(request)
+        _check_shape(request, replies)
+        for reason, bad in self._problems(request, replies.values):
+            replies = self._refuse(replies, bad, reason)
+        return replies
+
+    def _problems(
+        self, request: Request[T], values: Tensor | ClientScores
+    ) -> list[tuple[str, Tensor]]:
+        """Return what may be wrong with the replies, and which entries have it: ``[c]``."""
+        if isinstance(values, ClientScores):
+            problems = [(_NEGATIVE, self._are_negative(values.loss.unsqueeze(1)))]
+            if values.accuracy is not None:
+                problems.append((_NO_FRACTION, _no_fraction(values.accuracy.unsqueeze(1))))
+            return problems
+        match request:
+            case Train() | Gradients():
+                return [(_NOT_FINITE, ~_largest(values).isfinite())]
+            case Losses():
+                return [(_NEGATIVE, self._are_negative(values))]
+            case BalancedLosses() | ClassCounts():
+                return [("a negative loss or count", (values < 0).any(1))]
+            case LossMoments() | BootstrapLosses():
+                return [(_NEGATIVE, self._are_negative(values[..., 0]))]
+            case Shares():
+                return [(_NO_FRACTION, _no_fraction(values))]
+        return []
+
+    def _are_negative(self, losses: Tensor) -> Tensor:
+        """Return which entries have a negative loss, among losses ``[c, k]``: ``[c]``."""
+        if getattr(self.federation, "negative_losses", False):
+            return losses.new_zeros(len(losses), dtype=torch.bool)
+        return (losses < 0).any(1)
+
+    def _refuse(self, replies: Replies[T], bad: Tensor, reason: str) -> Replies[T]:
+        """Return the replies without those of clients with a bad entry."""
+        if not len(bad) or not bool(bad.any()):
+            return replies
+        clients = replies.clients[: len(bad)][bad.cpu().numpy()]
+        refused, replied = dict.fromkeys(clients.tolist()), len(set(replies.clients.tolist()))
+        if reason == _NOT_FINITE and 2 * len(refused) >= replied:
+            return replies
+        if 2 * len(refused) > replied >= _FEW:
+            if reason == _NEGATIVE:
+                raise InputError(
+                    f"losses must not be negative, but those of {len(refused)} of {replied} "
+                    "clients are: add a constant to the loss, or say that they may be, as in "
+                    "Simulation(..., negative_losses=True)"
+                )
+            return replies
+        for client in refused:
+            if client not in self._warned:
+                self._warned.add(client)
+                warnings.warn(
+                    f"refused a reply of client {self.client_ids[client]!r}: {reason}",
+                    SrfcaWarning,
+                    stacklevel=4,
+                )
+        return replies.without(refused, f"refused: {reason}")
+
+
+_NOT_FINITE = (
+    "a model or gradient that is infinite or NaN (if training has diverged, lower lr, or set clip)"
+)
+_NEGATIVE = "a negative loss"
+_NO_FRACTION = "a fraction that is not between 0 and 1"
+
+
+def capped_sizes(sizes: Tensor) -> Tensor:
+    """Return numbers of samples ``[m]``, at most four times the median, and at least 0.
+
+    >>> capped_sizes(torch.tensor([5, 6, 7, 2**62])).tolist()
+    [5, 6, 7, 24]
+    """
+    if not len(sizes):
+        return sizes
+    return sizes.clamp(min=0).minimum(MAX_SIZE * sizes.clamp(min=0).median().clamp(min=1))
+
+
+def _check_shape(request: Request[T], replies: Replies[T]) -> None:
+    """Raise an error unless there is a value of the right shape for each entry."""
+    count, values = len(replies.clients), replies.values
+    match request:
+        case Train(starts=starts):
+            width = starts.shape[1] if request.sent is None else len(request.sent)
+            expected: tuple[int, ...] = (count, width)
+        case Gradients(models=models):
+            expected = (count, models.shape[1])
+        case Losses(models=models) | BalancedLosses(models=models):
+            expected = (count, len(models))
+        case Scores():
+            expected = (count,)
+        case _:
+            return
+    shape = tuple(values.loss.shape if isinstance(values, ClientScores) else values.shape)
+    require(
+        shape == expected,
+        f"the federation replied to {request.name!r} with values of shape {shape}, "
+        f"but {expected} is due",
+    )
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """Return the largest absolute value of each row ``[c, P]``, NaN if there is one: ``[c]``."""
+    if not rows.shape[1]:
+        return rows.new_zeros(len(rows))
+    largest: Tensor = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1)
+    return largest
+
+
+def _no_fraction(values: Tensor) -> Tensor:
+    """Return which rows have a value that is not a fraction; NaN is an unknown one: ``[c]``."""
+    return ((values < 0) | (values > 1 + _ROUNDING)).any(1)

@@ -1,0 +1,204 @@
+"""What one bad client can do to the others: nothing that ends a run, and little otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from srfca import SRFCA, FedAvg, Partition, Simulation
+from srfca.errors import SrfcaWarning
+from srfca.federation import Federation, Losses, Middleware, Replies, Request, Scores, Split, Train
+from srfca.federation.replies import ClientScores
+from srfca.methods import IFCA, Method, RobustFedAvg
+from srfca.methods._common.held_out import interchangeable
+from srfca.methods._common.result import Result
+from srfca.methods.sr_fca.decision import compare
+from tests.methods.helpers import DIGITS, digits
+
+pytestmark = pytest.mark.filterwarnings("ignore::srfca.errors.SrfcaWarning")
+
+LIAR = 5
+"""The bad client."""
+SPLITS: tuple[Split, ...] = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Behavior:
+    """What a bad client does; None is what an honest one does.
+
+    Args:
+        loss: The loss that it tells of every model on these splits.
+        splits: Where it lies.
+        change: What becomes of the rows that it trains.
+        size: The number of samples that it claims.
+    """
+
+    loss: float | None = None
+    splits: tuple[Split, ...] = SPLITS
+    change: Callable[[Tensor], Tensor] | None = None
+    size: int | None = None
+
+
+class OneBadClient(Middleware):
+    """A federation with one bad client."""
+
+    def __init__(self, federation: Federation, behavior: Behavior) -> None:
+        super().__init__(federation)
+        self.behavior = behavior
+
+    @property
+    def sizes(self) -> Tensor:
+        sizes = self.federation.sizes.clone()
+        if self.behavior.size is not None:
+            sizes[LIAR] = self.behavior.size
+        return sizes
+
+    def ask(self, request: Request[Any]) -> Replies[Any]:
+        replies: Replies[Any] = self.federation.ask(request)
+        at, behavior, values = (
+            torch.as_tensor(replies.clients == LIAR),
+            self.behavior,
+            replies.values,
+        )
+        if isinstance(request, Train) and behavior.change is not None:
+            rows = values.clone()
+            rows[at] = behavior.change(rows[at])
+            return replace(replies, values=rows)
+        lies = behavior.loss is not None and getattr(request, "split", None) in behavior.splits
+        if lies and isinstance(request, Losses):
+            return replace(replies, values=values.masked_fill(at.unsqueeze(1), behavior.loss))
+        if lies and isinstance(request, Scores):
+            loss = values.loss.masked_fill(at, behavior.loss)
+            return replace(replies, values=replace(values, loss=loss))
+        return replies
+
+
+BEHAVIORS = {
+    "negative losses": Behavior(loss=-1e-9),
+    "held-out loss 0": Behavior(loss=0.0, splits=("validation",)),
+    "held-out loss 3": Behavior(loss=3.0, splits=("validation",)),
+    "held-out loss 1e30": Behavior(loss=1e30, splits=("validation",)),
+    "held-out loss inf": Behavior(loss=torch.inf, splits=("validation",)),
+    "training loss 0": Behavior(loss=0.0, splits=("train",)),
+    "training loss 20": Behavior(loss=20.0, splits=("train",)),
+    "training loss 1e30": Behavior(loss=1e30, splits=("train",)),
+    "rows x 1e9": Behavior(change=lambda rows: rows * 1e9),
+    "rows x 100": Behavior(change=lambda rows: rows * 100),
+    "rows x -10": Behavior(change=lambda rows: rows * -10),
+    "rows of NaN": Behavior(change=lambda rows: rows * torch.nan),
+    "2^62 samples": Behavior(size=2**62),
+}
+"""Behaviors by name; add others here."""
+
+
+def honest_accuracy(result: Result, federation: Simulation) -> float:
+    """Return the mean test accuracy of the honest clients."""
+    rows = result.individual_models
+    rows = result.models[torch.tensor(result.labels)] if rows is None else rows
+    scores = federation.ask(Scores(np.arange(len(rows)), rows, "test")).values
+    assert scores.accuracy is not None
+    return float(np.delete(scores.accuracy.numpy(), LIAR).mean())
+
+
+def honest(partition: Partition) -> Partition:
+    """Return a partition of the honest clients."""
+    return Partition(np.delete(partition.labels, LIAR))
+
+
+@pytest.fixture(scope="module")
+def federation() -> Simulation:
+    return digits(num_clients=40)
+
+
+@pytest.fixture(scope="module")
+def clean(federation: Simulation) -> float:
+    return honest_accuracy(SRFCA(local=DIGITS).fit(federation), federation)
+
+
+@pytest.mark.parametrize("name", BEHAVIORS)
+def test_one_client_costs_the_others_of_sr_fca_little(
+    name: str, federation: Simulation, clean: float
+) -> None:
+    result = SRFCA(local=DIGITS).fit(OneBadClient(federation, BEHAVIORS[name]))
+    assert federation.data.truth is not None
+    assert honest(result.partition) == honest(federation.data.truth)
+    assert honest_accuracy(result, federation) > clean - 0.02  # a point, and noise of 720 samples
+
+
+@pytest.mark.parametrize(
+    "method",
+    [FedAvg(local=DIGITS), IFCA(k=4, local=DIGITS), SRFCA(local=DIGITS, trim=0, final_steps=20)],
+    ids=lambda method: method.key,
+)
+def test_a_claimed_size_is_capped(method: Method, federation: Simulation) -> None:
+    honest_result = method.fit(federation)
+    result = method.fit(OneBadClient(federation, BEHAVIORS["2^62 samples"]))
+    before, after = (honest_accuracy(r, federation) for r in (honest_result, result))
+    assert after > before - 0.04
+
+
+@pytest.mark.parametrize("aggregation", ["trimmed_mean", "median", "geometric_median"])
+def test_a_cluster_of_six_bears_one_client(aggregation: Any) -> None:
+    small = digits(num_clients=12, rotations=2)
+    method = SRFCA(local=DIGITS, aggregation=aggregation, trim=0.1)
+    result = method.fit(OneBadClient(small, BEHAVIORS["rows x -10"]))
+    assert honest_accuracy(result, small) > honest_accuracy(method.fit(small), small) - 0.04
+
+
+@pytest.mark.parametrize(
+    "aggregation", ["trimmed_mean", "median", "geometric_median", "clipped_mean"]
+)
+def test_robust_fedavg_bears_one_client(aggregation: Any) -> None:
+    small = digits(num_clients=12, rotations=1)
+    method = RobustFedAvg(local=DIGITS, aggregation=aggregation)
+    result = method.fit(OneBadClient(small, BEHAVIORS["rows x 1e9"]))
+    assert honest_accuracy(result, small) > 0.8
+
+
+def test_a_refused_reply_is_named_and_not_in_the_journal(
+    federation: Simulation, tmp_path: Path
+) -> None:
+    method = SRFCA(local=replace(DIGITS, steps=20), refine_steps=1)
+    bad = OneBadClient(federation, BEHAVIORS["negative losses"])
+    with pytest.warns(SrfcaWarning, match="refused a reply of client '5': a negative loss"):
+        first = method.fit(bad, journal=tmp_path)
+    missing = [reply for stage in first.history for reply in stage.notes.get("missing", [])]
+    assert {(reply["client"], reply["reason"]) for reply in missing} == {
+        ("5", "refused: a negative loss")
+    }
+    resumed = method.fit(federation, journal=tmp_path)
+    assert torch.equal(resumed.models, first.models)
+
+
+LOSSES = st.one_of(st.floats(0, 10), st.floats(0, 1e300), st.sampled_from([0.0, 1e30, np.inf]))
+
+
+@given(own=LOSSES, other=LOSSES, alike=st.booleans(), seed=st.integers(0, 20))
+def test_one_client_does_not_decide_what_merges(
+    own: float, other: float, alike: bool, seed: int
+) -> None:
+    """One of 20 clients tells any two losses; clusters merge exactly if the others say so."""
+    draws = np.random.default_rng(seed).uniform(0.8, 1.2, (2, 20))
+    partition = Partition(np.arange(20) // 10)
+    losses = draws if alike else np.where(partition.labels == [[0], [1]], draws, 6 * draws)
+    losses[:, LIAR] = own, other
+    assert interchangeable(losses, partition)[0, 1] == alike
+
+
+@given(first=LOSSES, second=LOSSES, seed=st.integers(0, 20))
+def test_one_client_does_not_decide_what_is_better(first: float, second: float, seed: int) -> None:
+    draws = np.random.default_rng(seed).uniform(0.8, 1.2, (2, 40))
+    for factor, minimum, maximum in ((1.0, -3.0, 3.0), (2.0, 3.0, np.inf)):
+        losses = draws * [[1.0], [factor]]
+        losses[:, LIAR] = first, second
+        scores = [ClientScores(torch.tensor(row), None, torch.ones(40)) for row in losses]
+        assert minimum <= compare(*scores).t <= maximum
