@@ -89,18 +89,18 @@ def run(
     """
     require(not settings.serve or method.clustered, f"{method.name} has no cluster models to serve")
     if settings.out is None:
-        return _run(method, settings, grid, model, on_result, None)
+        return _run_in(None, method, settings, grid, model, on_result)
     with locked(Path(settings.out)) as folder:
-        return _run(method, settings, grid, model, on_result, folder)
+        return _run_in(folder, method, settings, grid, model, on_result)
 
 
-def _run(
+def _run_in(
+    folder: Path | None,
     method: Method,
     settings: Settings,
     grid: Grid,
     model: nn.Module | Callable[[], nn.Module],
     on_result: OnResult | None,
-    folder: Path | None,
 ) -> Result:
     """Run the method with the folder, if there is one, locked."""
     previous = [] if folder is None else read_clients(folder)
