@@ -93,8 +93,8 @@ class Channel:
         ``min_clients`` would be left.
         """
         self._messenger.wait_for_count(count)
-        refused = self._directory.agree(self._messenger.ready(self._directory.clients))
-        self._messenger.wait_for_count(max(count - refused, self.min_clients))
+        if refused := self._directory.agree(self._messenger.ready(self._directory.clients)):
+            self._messenger.wait_for_count(max(count - refused, self.min_clients))
         ready = self._messenger.ready(self._directory.clients)
         self.client_ids = tuple(sorted(ready, key=_sort_key)[:count])
 
