@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 RUN: dict[str, Any] = {
-    "num_clients": 3, "timeout": 60.0, "threshold": 1.5, "steps": 10, "local_steps": 10,
+    "num_clients": 3, "timeout": 60.0, "threshold": 100.0, "steps": 10, "local_steps": 10,
 }  # fmt: skip
 CLIENT = '''
 """A client that records what it is sent, and may send too much."""
@@ -62,12 +62,13 @@ app.__class__ = Recording
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    """Return an app whose clients record what they are sent."""
+    """Return an app with distances of models, whose clients record what they are sent."""
     folder = tmp_path / "app"
     shutil.copytree(APP, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "flower_digits" / "recording.py").write_text(CLIENT.lstrip())
     settings = folder / "pyproject.toml"
-    settings.write_text(settings.read_text().replace(".client:app", ".recording:app"))
+    text = settings.read_text().replace(".client:app", ".recording:app")
+    settings.write_text(text.replace("threshold =", 'distance = "l2"\nthreshold ='))
     return folder
 
 
@@ -83,12 +84,12 @@ def network(tmp_path: Path) -> Iterator[Network]:
         started.close()
 
 
-def run(network: Network, app: Path, out: Path, *configs: str, **settings: Any) -> Result:
+def run(network: Network, app: Path, out: Path, *configs: str) -> Result:
     """Start three nodes with these configurations, and return the result of a run."""
     for number in range(3):
         config = f"record='{out.parent / f'record-{number}'}' {configs[number] if configs else ''}"
         network.node(number, 3, config=config)
-    submitted = network.submit(app, out=str(out), **RUN | settings)
+    submitted = network.submit(app, out=str(out), **RUN)
     network.wait_for_file(out / "result.json", submitted)
     return Result.load(out)
 
@@ -109,7 +110,7 @@ def test_a_huge_reply_is_a_missing_one(network: Network, app: Path, tmp_path: Pa
 def test_no_client_is_sent_the_model_of_another(
     network: Network, app: Path, tmp_path: Path
 ) -> None:
-    result = run(network, app, tmp_path / "out", distance="l2", threshold=100.0)
+    result = run(network, app, tmp_path / "out")
     assert len(result.client_ids) == 3
     records = [
         [json.loads(line) for line in (tmp_path / f"record-{number}").read_text().splitlines()]
