@@ -79,7 +79,7 @@ class LocalGrid(Grid):
         return list(self.contexts)
 
     def get_nodes(self) -> list[NodeInfo]:
-        return [NodeInfo(node_id=n, public_key=self.keys.get(n)) for n in self.get_node_ids()]
+        return [NodeInfo(node_id=n, public_key=self.keys.get(n, b"")) for n in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         return [self._deliver(message) for message in messages]

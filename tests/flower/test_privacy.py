@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,14 +30,14 @@ def watch(grid: LocalGrid) -> tuple[dict[str, set[int]], dict[str, set[int]], se
     def app(message: Message, context: Any) -> Message:
         partition = int(context.node_config["partition-id"])
         kinds.add(message.metadata.message_type)
-        values = message.content.config_records[VALUES]
+        values: Mapping[str, Any] = message.content.config_records[VALUES]
         named = [n for key, names in values.items() if key.startswith("rows.") for n in names]
         arrays = message.content.array_records
         assert set(arrays) <= {ROWS}, "rows are all that a client is sent besides plain values"
         for name, row in arrays_of(message.content, ROWS).items():
             assert name == row_name(row)
-        for name in {*named, *arrays_of(message.content, ROWS)}:
-            sent.setdefault(str(name), set()).add(partition)
+        for used in {*named, *arrays_of(message.content, ROWS)}:
+            sent.setdefault(str(used), set()).add(partition)
         reply = usual(message, context)
         if message.metadata.message_type == "train.train":
             rows = RowTable()
@@ -65,7 +66,7 @@ def test_no_client_is_sent_the_local_model_of_another(name: str, distance: str) 
     """Training, decisions, final models, newcomers and refreshes, over every message type."""
     grid = make_grid(range(M - 1), receive=lambda module, context: None)
     trained, sent, kinds = watch(grid)
-    joined = []
+    joined: list[int] = []
 
     def join_late(partition: int, message: Message) -> object:
         if message.metadata.message_type == "query.keep" and not joined:
