@@ -126,7 +126,7 @@ def test_no_client_is_sent_the_model_of_another(
             assert client == other or not trained[client] & sent[other]
 
 
-def test_a_registered_node_cannot_take_the_name_of_another(tmp_path: Path) -> None:
+def test_a_registered_node_cannot_take_the_name_of_another(app: Path, tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys")
     network = Network(
         tmp_path / "network",
@@ -136,6 +136,7 @@ def test_a_registered_node_cannot_take_the_name_of_another(tmp_path: Path) -> No
         ],
     )  # fmt: skip
     out, listed = tmp_path / "out", tmp_path / "listed.json"
+    record = f"record='{tmp_path / 'record'}'"
     try:
         network.connect(f'root-certificates = "{keys.authority}"')
         network.healthy()
@@ -149,17 +150,14 @@ def test_a_registered_node_cannot_take_the_name_of_another(tmp_path: Path) -> No
             ]  # fmt: skip
 
         for number in range(3):
-            network.node(number, 3, *register(f"node{number}"))
-        submitted = network.submit(out=str(out), **RUN, serve=True, poll=0.5)
+            network.node(number, 3, *register(f"node{number}"), config=record)
+        submitted = network.submit(app, out=str(out), **RUN, serve=True, poll=0.5)
         network.wait_for_file(out / "result.json", submitted)
         network.kill("node 2")
-        network.node(2, 3, *register("spoofer"), name="spoofer")
-
-        def is_refused() -> bool:
-            log = network.flwr("log", str(submitted), "test", "--show")
-            return "client '2' belongs to another key" in log
-
-        wait_for(is_refused, "the server refuses the node", 60)
+        network.node(2, 3, *register("spoofer"), name="spoofer", config=record)
+        log = out / "progress" / "now.json"
+        refusal = "client '2' belongs to another key"
+        wait_for(lambda: refusal in log.read_text(), "the server refuses the node", 60)
         listed.write_text(json.dumps({"2": (keys.folder / "node2.pub").read_text()}))
         assert read_clients(out)[2].key == read_allow_list(listed)["2"]
     finally:
