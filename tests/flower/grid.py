@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -21,6 +22,7 @@ class LocalGrid(Grid):
         sent: All messages by id.
         replies: Replies that were not pulled yet, by message id.
         one_by_one: Return only one introduction at each pull.
+        keys: Public keys of nodes, for those that have one.
     """
 
     def __init__(
@@ -33,14 +35,17 @@ class LocalGrid(Grid):
         self.sent: dict[str, Message] = {}
         self.replies: dict[str, Message] = {}
         self.one_by_one = False
+        self.keys: dict[int, bytes] = {}
         self._next = 1
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
         for partition in partitions:
             self.join(partition)
 
-    def join(self, partition: int) -> int:
+    def join(self, partition: int, key: bytes | None = None) -> int:
         """Start a node, and return its id, which no node had before."""
         node, self._next = self._next, self._next + 1
+        if key is not None:
+            self.keys[node] = key
         self.contexts[node] = Context(
             run_id=1, node_id=node, node_config={"partition-id": partition},
             state=RecordDict(), run_config={},
@@ -72,6 +77,9 @@ class LocalGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return list(self.contexts)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        return [NodeInfo(node_id=n, public_key=self.keys.get(n, b"")) for n in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         return [self._deliver(message) for message in messages]

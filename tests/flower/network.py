@@ -115,12 +115,14 @@ class Network(Home):
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
-    def node(self, number: int, count: int, *options: str) -> None:
-        """Start the SuperNode of a partition."""
+    def node(
+        self, number: int, count: int, *options: str, name: str = "", config: str = ""
+    ) -> None:
+        """Start the SuperNode of a partition; its name is ``node {number}`` unless it is given."""
         self.start(
-            f"node {number}", "flower-supernode", *(options or ("--insecure",)),
+            name or f"node {number}", "flower-supernode", *(options or ("--insecure",)),
             "--superlink", self.address, "--port", str(free_port()),
-            "--node-config", f"partition-id={number} num-partitions={count}",
+            "--node-config", f"partition-id={number} num-partitions={count} {config}".strip(),
         )  # fmt: skip
 
     def kill(self, name: str) -> None:

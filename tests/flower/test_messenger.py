@@ -142,7 +142,7 @@ def test_a_long_reason_is_cut() -> None:
         grid,
         3,
         "train.train",
-        lambda reply: reply.content.config_records[VALUES].update(client="y" * 10**6),
+        lambda reply: reply.content.config_records[VALUES].update(client="y" * 10**4),
     )
     replies = federation.ask(train_request(federation.initial_model(0)))
     assert len(replies.missing[3]) == 500

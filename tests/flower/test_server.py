@@ -19,6 +19,7 @@ from tests.flower.setup import (
     DATA,
     SR_FCA,
     M,
+    change_replies,
     is_correct,
     make_grid,
     make_simulation,
@@ -199,3 +200,34 @@ def test_serving_needs_cluster_models(key: str, asks_clients: bool) -> None:
     with pytest.raises(InputError, match="has no cluster models to serve"):
         run_app(grid, {"num-clients": M, "method": key, "serve": True})
     assert bool(grid.log) == asks_clients
+
+
+def test_rounds_and_the_end_of_serving_are_logged(flower_log: pytest.LogCaptureFixture) -> None:
+    grid = make_grid()
+    grid.fault = raising("query.keep", 3)
+    run_app(grid, {"num-clients": M, "seed": 1, "serve": True, "serve-for": 0.1, "poll": 0.02})
+    for number in (1, 2, 3):
+        assert f"TRIMMED_MEAN_GD 1: round {number} of 3" in flower_log.text
+    assert "serving ended after 0.1 s: 8 clients, 2 clusters" in flower_log.text
+
+
+def test_a_run_resumes_with_fewer_clients_if_one_did_not_fit(tmp_path: Path) -> None:
+    grid = make_grid()
+    lie = {"features": 3}
+    change_replies(
+        grid, 3, "query.hello", lambda reply: reply.content.config_records["values"].update(lie)
+    )
+    honest = grid.fault
+
+    def kill_later(partition: int, message: Message) -> object:
+        if len(grid.log) > 4 * M:
+            raise KeyboardInterrupt
+        return honest(partition, message)
+
+    grid.fault = kill_later
+    config = {"num-clients": M, "seed": 1, "out": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        run_app(grid, config)
+    run_app(make_grid(), config)
+    client_ids = Result.load(tmp_path).client_ids
+    assert client_ids[: M - 1] == ("0", "1", "2", "4", "5", "6", "7")

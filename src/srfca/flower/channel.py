@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from logging import WARNING, getLogger
 
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -16,6 +16,7 @@ from srfca.flower.client_info import ClientInfo
 from srfca.flower.directory import ClientDirectory
 from srfca.flower.messages import Messages
 from srfca.flower.messenger import Messenger
+from srfca.flower.names import ClientNames
 from srfca.flower.replies import ClientReplies
 from srfca.flower.transport import Transport
 
@@ -23,6 +24,7 @@ PATIENCE = 60.0
 """Seconds to wait for all clients of an earlier run before continuing without some of them."""
 _EXPIRY = 10
 """Timeouts until a message to a client that does not reply expires; then it may be asked again."""
+_log = getLogger("flwr").log
 
 
 class Channel:
@@ -34,6 +36,8 @@ class Channel:
         frozen_digest: Digest of the frozen part of the server's model.
         timeout: Seconds that a client has for a reply.
         min_clients: With fewer clients connected, an exchange waits.
+        names: Whose each client's name is; None takes in every name, from any node.
+        max_clients: The most clients that may be in the federation; None is no limit.
 
     Attributes:
         client_ids: The clients; other lists and positions are in this order.
@@ -41,13 +45,22 @@ class Channel:
     """
 
     def __init__(
-        self, grid: Grid, row: Tensor, frozen_digest: str, timeout: float, min_clients: int
+        self,
+        grid: Grid,
+        row: Tensor,
+        frozen_digest: str,
+        timeout: float,
+        min_clients: int,
+        names: ClientNames | None = None,
+        max_clients: int | None = None,
     ) -> None:
         self.client_ids: tuple[str, ...] = ()
         self.missing: list[MissingReply] = []
         self.min_clients = min_clients
         self._transport = Transport(grid, ttl=_EXPIRY * timeout)
-        self._directory = ClientDirectory(self._transport, row, frozen_digest)
+        self._directory = ClientDirectory(self._transport, row, frozen_digest, names)
+        self._max_clients = max_clients
+        self._turned_away: set[str] = set()
         row_bytes = row.numel() * row.element_size()
         self._messenger = Messenger(
             self._transport, self._directory, row_bytes, timeout, min_clients
@@ -74,24 +87,37 @@ class Channel:
         return self._directory.clients[self.client_ids[client]]
 
     def wait_for_count(self, count: int) -> None:
-        """Wait until this many clients have introduced themselves, and take those."""
+        """Wait until this many clients have introduced themselves, and take those.
+
+        Those that do not fit the majority are not taken in, and not waited for, unless fewer than
+        ``min_clients`` would be left.
+        """
         self._messenger.wait_for_count(count)
+        if refused := self._directory.agree(self._messenger.ready(self._directory.clients)):
+            self._messenger.wait_for_count(max(count - refused, self.min_clients))
         ready = self._messenger.ready(self._directory.clients)
         self.client_ids = tuple(sorted(ready, key=_sort_key)[:count])
-        self._directory.required_splits = self.splits
 
     def wait_for_previous(self, clients: Sequence[ClientInfo]) -> None:
         """Take the clients of an earlier run, and wait until they, or most of them, are back."""
-        self._directory.clients |= {info.client_id: replace(info, node_id=0) for info in clients}
+        self._directory.restore(clients)
         self.client_ids = tuple(info.client_id for info in clients)
-        self._directory.required_splits = self.splits
         self._messenger.wait_for_clients(self.client_ids, PATIENCE)
 
     def newcomers(self) -> list[str]:
-        """Return the ids of connected clients that are not in the federation."""
+        """Return the ids of connected clients that are not in the federation, up to its limit."""
         self._messenger.refresh()
         outside = set(self._directory.clients) - set(self.client_ids)
-        return self._messenger.ready(sorted(outside, key=_sort_key))
+        ready = self._messenger.ready(sorted(outside, key=_sort_key))
+        if self._max_clients is None:
+            return ready
+        places = max(0, self._max_clients - len(self.client_ids))
+        for client_id in ready[places:]:
+            if client_id not in self._turned_away:
+                self._turned_away.add(client_id)
+                text = "client %r is not taken in: there are %s clients already, of at most %s"
+                _log(WARNING, text, client_id, len(self.client_ids), self._max_clients)
+        return ready[:places]
 
     def admit(self, newcomers: Sequence[str]) -> None:
         """Add clients, after those that are in the federation.

@@ -31,6 +31,8 @@ class ClientInfo:
         num_classes: The number of classes if it has one label for each sample, else 0.
         signature: What its model takes, and what the outputs mean; None if it did not say.
         num_columns: Numbers of a sample that ``DataMoments`` sums up.
+        key: Fingerprint of its node's public key; the node's id if Flower's grid has no keys, and
+            empty in files of older versions.
     """
 
     client_id: str
@@ -44,6 +46,7 @@ class ClientInfo:
     num_classes: int = 0
     signature: Signature | None = None
     num_columns: int = 0
+    key: str = ""
 
 
 def write_clients(folder: Path, clients: list[ClientInfo]) -> None:

@@ -1,19 +1,23 @@
 """Which clients there are, and which of them are connected.
 
-A client is identified by its own id: Flower's node ids change when a node restarts.
+A client is identified by its own id: Flower's node ids change when a node without a registered key
+restarts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from logging import INFO, WARNING, getLogger
 from time import monotonic
 
 from flwr.app import Message
 from torch import Tensor
 
+from srfca.flower.agreement import Agreement
 from srfca.flower.client_info import ClientInfo
+from srfca.flower.names import ClientNames
 from srfca.flower.records import InvalidMessageError
 from srfca.flower.transport import MAX_REASON, ClientRequest, Transport, reply_values
 from srfca.models.signature import Signature
@@ -32,18 +36,26 @@ class ClientDirectory:
         transport: How to reach nodes.
         row: A row ``[P]`` of the server's model: the clients' rows must be like it.
         frozen_digest: Digest of the frozen part of the server's model.
+        names: Whose each name is; None takes in every name, from any node.
 
     Attributes:
         clients: All clients so far, connected or not.
-        required_splits: What every client must hold.
+        agreement: What every client must have in common with the others.
     """
 
-    def __init__(self, transport: Transport, row: Tensor, frozen_digest: str) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        row: Tensor,
+        frozen_digest: str,
+        names: ClientNames | None = None,
+    ) -> None:
         self.clients: dict[str, ClientInfo] = {}
-        self.required_splits: tuple[str, ...] = ("train",)
+        self.agreement = Agreement()
         self._transport = transport
         self._row, self._frozen_digest = row, frozen_digest
-        self._online: set[int] = set()
+        self._names = names or ClientNames()
+        self._online: dict[int, str] = {}
         self._greeted: dict[str, int] = {}
         self._refused: dict[int, tuple[int, float]] = {}
         self._claims: dict[int, ClientInfo] = {}
@@ -59,7 +71,7 @@ class ClientDirectory:
 
     def refresh(self) -> None:
         """Find the nodes that are connected; ask new ones to introduce themselves."""
-        self._online = self._transport.node_ids()
+        self._online = self._transport.nodes()
         self._settle_claims()
         self._refused = {node: r for node, r in self._refused.items() if node in self._online}
         new = self._nodes_to_greet()
@@ -76,7 +88,7 @@ class ClientDirectory:
         now = monotonic()
         return [
             node
-            for node in sorted(self._online - pending)
+            for node in sorted(set(self._online) - pending)
             if self._refused.get(node, (0, now))[1] <= now
         ]
 
@@ -85,11 +97,7 @@ class ClientDirectory:
         try:
             client = self._read_introduction(node_id, reply)
         except InvalidMessageError as error:
-            failures = self._refused.get(node_id, (0, 0.0))[0] + 1
-            pause = RETRY_AFTER[min(failures, len(RETRY_AFTER)) - 1]
-            self._refused[node_id] = (failures, monotonic() + pause)
-            text = "refused node %s: %s; asking it again in %g s"
-            _log(WARNING, text, node_id, str(error)[:MAX_REASON], pause)
+            self._refuse(node_id, str(error))
             return
         client_id = client.client_id
         if self.is_connected(client_id) and self.clients[client_id].node_id != node_id:
@@ -98,6 +106,41 @@ class ClientDirectory:
             self._claims[node_id] = client
         else:
             self._add(client)
+
+    def _refuse(self, node_id: int, reason: str) -> None:
+        """Note and log that a node is not taken in; it is asked again later."""
+        failures = self._refused.get(node_id, (0, 0.0))[0] + 1
+        pause = RETRY_AFTER[min(failures, len(RETRY_AFTER)) - 1]
+        self._refused[node_id] = (failures, monotonic() + pause)
+        text = "refused node %s: %s; asking it again in %g s"
+        _log(WARNING, text, node_id, reason[:MAX_REASON], pause)
+
+    def agree(self, client_ids: Collection[str]) -> int:
+        """Let the majority of some clients decide what all must have in common.
+
+        Args:
+            client_ids: The clients that decide. Those that differ are refused.
+
+        Returns:
+            How many were refused.
+        """
+        self.agreement = Agreement.of(self.clients[client_id] for client_id in client_ids)
+        refused = 0
+        for client_id, client in list(self.clients.items()):
+            if problem := self.agreement.problem(client):
+                del self.clients[client_id]
+                self._names.keys.pop(client_id, None)
+                self._refuse(client.node_id, f"client {client_id!r}: {problem}")
+                refused += client_id in client_ids
+        return refused
+
+    def restore(self, clients: Collection[ClientInfo]) -> None:
+        """Add the clients of an earlier run, of which none is connected yet."""
+        for client in clients:
+            self.clients[client.client_id] = replace(client, node_id=0)
+            if client.key:
+                self._names.keys[client.client_id] = client.key
+        self.agreement = Agreement.of(clients)
 
     def _settle_claims(self) -> None:
         """Let restarted clients take the place of their old nodes, where these have left."""
@@ -111,6 +154,7 @@ class ClientDirectory:
     def _add(self, client: ClientInfo) -> None:
         _log(INFO, "client %r connected", client.client_id)
         self.clients[client.client_id] = client
+        self._names.keys[client.client_id] = client.key
 
     def _read_introduction(self, node_id: int, reply: Message) -> ClientInfo:
         """Return what a client says about itself.
@@ -118,7 +162,7 @@ class ClientDirectory:
         Raises:
             InvalidMessageError: If it does not fit the server's model, or the other clients.
         """
-        values = reply_values(reply)
+        values = reply_values(reply, ClientRequest().max_bytes)
         client_id = values.get("client")
         if not (
             isinstance(client_id, str)
@@ -126,10 +170,12 @@ class ClientDirectory:
             and 1 <= len(client_id) <= _MAX_ID
         ):
             raise InvalidMessageError(f"its client id is not 1 to {_MAX_ID} printable characters")
+        key = self._online.get(node_id, "") or f"node {node_id}"
+        self._names.check(client_id, key)
         self._check_model(values)
-        return ClientInfo(
+        client = ClientInfo(
             client_id=client_id,
-            sizes=self._read_sizes(values),
+            sizes=_read_sizes(values),
             num_features=_positive(values, "features"),
             has_classes=values.get("classes") is True,
             wants_model=values.get("receives") is True,
@@ -139,7 +185,11 @@ class ClientDirectory:
             num_classes=_count(values, "num_classes"),
             num_columns=_count(values, "columns"),
             signature=_signature(values),
+            key=key,
         )
+        if problem := self.agreement.problem(client):
+            raise InvalidMessageError(f"client {client_id!r}: {problem}")
+        return client
 
     def _check_model(self, values: Mapping[str, object]) -> None:
         expected = (self._row.numel(), str(self._row.dtype).removeprefix("torch."))
@@ -157,18 +207,21 @@ class ClientDirectory:
                 "the same pretrained weights"
             )
 
-    def _read_sizes(self, values: Mapping[str, object]) -> dict[str, int]:
-        sizes: dict[str, int] = {}
-        for split in ("train", "validation", "test"):
-            size = values.get(split, 0)
-            if not isinstance(size, int) or size < (split == "train"):
-                raise InvalidMessageError(f"it has {size!r} {split} samples")
-            if size:
-                sizes[split] = size
-        for split in self.required_splits:
-            if split not in sizes:
-                raise InvalidMessageError(f"it has no {split} samples, but the other clients do")
-        return sizes
+
+def _read_sizes(values: Mapping[str, object]) -> dict[str, int]:
+    """Return the number of samples of each split that a client has.
+
+    Raises:
+        InvalidMessageError: If one is not a number of samples, or it has none to train on.
+    """
+    sizes: dict[str, int] = {}
+    for split in ("train", "validation", "test"):
+        size = values.get(split, 0)
+        if not isinstance(size, int) or size < (split == "train"):
+            raise InvalidMessageError(f"it has {size!r} {split} samples")
+        if size:
+            sizes[split] = size
+    return sizes
 
 
 def _positive(values: Mapping[str, object], name: str) -> int:
@@ -191,7 +244,7 @@ def _signature(values: Mapping[str, object]) -> Signature:
     """
     try:
         return Signature.from_json(json.loads(str(values.get("signature"))))
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidMessageError(f"it does not describe its samples: {error}") from error
 
 

@@ -25,8 +25,8 @@ from srfca.flower.replies import gather
 from srfca.flower.transport import ClientRequest
 
 FEW_MODELS = 16
-"""A client that is scored on one of at most this many models is asked about all of them: methods
-ask for the others next."""
+"""A client that is scored on one of at most this many models is asked about all that several
+clients share: methods ask for them next. A model of one client alone goes to no other client."""
 REMEMBERED = 2**20
 """Pairs of model and client whose losses are remembered."""
 
@@ -239,14 +239,17 @@ def subsample_values(subsample: Subsample | None) -> dict[str, Value]:
 
 
 def _validation_models(names: Sequence[str | None], clients: Sequence[int]) -> dict[int, list[str]]:
-    """Return the models that each client scores: all of them if they are few."""
-    if len(set(names)) <= FEW_MODELS:
-        return dict.fromkeys(clients, _distinct(names))
+    """Return the models that each client scores: its own, and the shared ones if they are few."""
+    scored_by: dict[str, set[int]] = {name: set() for name in _distinct(names)}
     wanted: dict[int, list[str]] = {client: [] for client in clients}
     for name, client in zip(names, clients, strict=True):
-        if name is not None and name not in wanted[client]:
+        if name is not None and client not in scored_by[name]:
+            scored_by[name].add(client)
             wanted[client].append(name)
-    return wanted
+    if len(scored_by) > FEW_MODELS:
+        return wanted
+    shared = [name for name, scorers in scored_by.items() if len(scorers) > 1]
+    return {client: _distinct([*own, *shared]) for client, own in wanted.items()}
 
 
 def _score(

@@ -48,6 +48,7 @@ from srfca.flower.messages import (
     train_messages,
 )
 from srfca.flower.moments import MomentsEvaluator, MomentsRequest, common
+from srfca.flower.names import ClientNames
 from srfca.flower.replies import ClientReplies, gather
 from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, frozen_digest, make_module
@@ -68,6 +69,8 @@ class FlowerFederation:
             for all of them, and then for ``min_clients``.
         min_clients: With fewer clients connected, requests wait; None is half of the clients.
         timeout: Seconds that a client has for a reply.
+        max_clients: The most clients that may be in it, newcomers included; None is no limit.
+        names: Whose each client's name is; None takes in every name, from any node.
 
     Raises:
         InputError: If a value is not allowed.
@@ -84,6 +87,8 @@ class FlowerFederation:
         previous: Sequence[ClientInfo] = (),
         min_clients: int | None = None,
         timeout: float = 3600.0,
+        max_clients: int | None = None,
+        names: ClientNames | None = None,
     ) -> None:
         count = len(previous) if num_clients is None else num_clients
         require(count >= 1, f"num_clients must be at least 1, not {count}")
@@ -101,7 +106,9 @@ class FlowerFederation:
         self._architecture = Architecture.of(model, module)
         self._layout, self._frozen_digest = Layout.of(module), frozen_digest(module)
         row = self.initial_model(0)
-        self._channel = Channel(grid, row, self._frozen_digest, timeout, minimum)
+        self._channel = Channel(
+            grid, row, self._frozen_digest, timeout, minimum, names, max_clients
+        )
         self._evaluator = Evaluator(self._layout.length, self._channel)
         self._balanced = BalancedEvaluator(self._layout.length, self._channel, self._evaluator)
         self._moments = MomentsEvaluator(self._layout.length, self._channel)

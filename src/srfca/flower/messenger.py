@@ -231,7 +231,7 @@ def _read(client_id: str, request: ClientRequest, reply: Message) -> dict[str, T
     Raises:
         InvalidMessageError: If they are not as expected.
     """
-    values = reply_values(reply)
+    values = reply_values(reply, request.max_bytes)
     if values.get("client") != client_id:
         raise InvalidMessageError(f"it replied as client {values.get('client')!r}")
     if "lacks" in values:

@@ -125,8 +125,9 @@ def size_of(records: RecordDict) -> int:
         for record in records.array_records.values()
         for name, array in record.items()
     )
-    values = (item for record in records.config_records.values() for item in record.items())
-    return arrays + sum(len(name) + _length(value) for name, value in values)
+    values = [item for record in records.config_records.values() for item in record.items()]
+    metrics = [item for record in records.metric_records.values() for item in record.items()]
+    return arrays + sum(len(name) + _length(value) for name, value in (*values, *metrics))
 
 
 def _length(value: object) -> int:

@@ -17,6 +17,7 @@ from srfca.callbacks.progress_folder import ProgressFolder
 from srfca.errors import require
 from srfca.flower.client_info import ClientInfo, read_clients, write_clients
 from srfca.flower.federation import FlowerFederation
+from srfca.flower.names import ClientNames, read_allow_list
 from srfca.flower.serving import (
     deliver_final_models,
     has_cluster_models,
@@ -26,7 +27,7 @@ from srfca.flower.serving import (
 )
 from srfca.flower.settings import Settings, configure
 from srfca.locks import locked
-from srfca.methods import Method, Monitor, Result, RunStart
+from srfca.methods import Method, Monitor, Result, RoundEnd, RunStart
 from srfca.methods.sr_fca import SRFCA
 
 OnResult = Callable[[Result, FlowerFederation], None]
@@ -89,18 +90,18 @@ def run(
     """
     require(not settings.serve or method.clustered, f"{method.name} has no cluster models to serve")
     if settings.out is None:
-        return _run_in_folder(method, settings, grid, model, on_result, None)
+        return _run_in(None, method, settings, grid, model, on_result)
     with locked(Path(settings.out)) as folder:
-        return _run_in_folder(method, settings, grid, model, on_result, folder)
+        return _run_in(folder, method, settings, grid, model, on_result)
 
 
-def _run_in_folder(
+def _run_in(
+    folder: Path | None,
     method: Method,
     settings: Settings,
     grid: Grid,
     model: nn.Module | Callable[[], nn.Module],
     on_result: OnResult | None,
-    folder: Path | None,
 ) -> Result:
     """Run the method with the folder, if there is one, locked."""
     previous = [] if folder is None else read_clients(folder)
@@ -108,8 +109,9 @@ def _run_in_folder(
     if result is not None:
         previous = [info for info in previous if info.client_id in result.client_ids]
     elif previous:
+        fewest = settings.min_clients or -(-settings.num_clients // 2)
         require(
-            len(previous) == settings.num_clients,
+            fewest <= len(previous) <= settings.num_clients,
             f"{folder} holds a run of {len(previous)} clients, not of {settings.num_clients}: "
             "set srfca.num-clients, or choose another srfca.out",
         )
@@ -148,6 +150,8 @@ def _run(
         previous=previous,
         min_clients=settings.min_clients,
         timeout=settings.timeout,
+        max_clients=settings.max_clients or 2 * settings.num_clients,
+        names=_client_names(settings, grid),
     )
     _log(INFO, "%s with %s clients", method.name, len(federation.client_ids))
     if result is None:
@@ -165,6 +169,15 @@ def _run(
     if settings.serve:
         serve(method, settings, federation, result, watched)
     return result
+
+
+def _client_names(settings: Settings, grid: Grid) -> ClientNames:
+    """Return whose each name is, by the settings."""
+    allowed = None if settings.allow_list is None else read_allow_list(Path(settings.allow_list))
+    bind_keys = settings.bind_keys
+    if bind_keys is None:  # a private attribute; other grids are simulations, with keys of one run
+        bind_keys = getattr(grid, "_insecure", True) is False
+    return ClientNames(bind_keys, allowed)
 
 
 def _fit(
@@ -210,13 +223,18 @@ def load_finished(
 
 
 class LogMonitor(Monitor):
-    """A monitor that writes stages to Flower's log."""
+    """A monitor that writes stages and rounds to Flower's log."""
 
     @contextmanager
     def stage(self, name: str, steps: int) -> Iterator[progress.Callback]:
         """Enter a stage."""
         _log(INFO, "%s: %s local steps", name, steps)
         yield progress.ignore
+
+    def round_end(self, end: RoundEnd) -> None:
+        """Log a round that is done."""
+        missing = f", {len(end.missing)} missing replies" if end.missing else ""
+        _log(INFO, "%s: round %s of %s%s", end.training, end.number, end.total, missing)
 
 
 def traffic_lines(result: Result, federation: FlowerFederation) -> list[str]:

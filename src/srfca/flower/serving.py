@@ -72,6 +72,9 @@ def serve(
         if result is not before and settings.out is not None:
             write_result(Path(settings.out), federation, result)
         sleep(settings.poll)
+    text = "serving ended after %g s: %s clients, %s clusters"
+    clusters = result.partition.num_clusters
+    _log(INFO, text, settings.serve_for, len(result.client_ids), clusters)
     return result
 
 

@@ -23,6 +23,12 @@ class Settings:
         num_clients: Number of clients in the federation; the run waits for them.
         min_clients: With fewer of them connected, the run pauses; None is half of them.
         timeout: Seconds that a client has for a reply.
+        max_clients: With this many clients, no newcomer is taken in; None is twice num_clients.
+        bind_keys: A client's name belongs to the key of the node that used it first: a node with
+            another key is refused, and so is another name with the same key. Nodes keep their key
+            only if it is registered. None binds if the SuperLink uses TLS.
+        allow_list: A JSON file of the clients' names, each with the public key of its node, or
+            null; others are refused. None takes in every name.
         seed: Decides every random draw.
         out: A folder for the result with its models, and for the journal, so that a killed run can
             resume; None for neither. Flower's id of the run stands for ``{run}`` in it.
@@ -39,6 +45,9 @@ class Settings:
     num_clients: int
     min_clients: int | None = None
     timeout: float = 3600.0
+    max_clients: int | None = constrained(None, at_least=1)
+    bind_keys: bool | None = None
+    allow_list: str | None = None
     seed: int = constrained(0, at_least=0)
     out: str | None = None
     serve: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING, getLogger
+from math import prod
 
 import torch
 from flwr.app import Array, Message
@@ -12,10 +13,13 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from srfca.federation.replies import Traffic
+from srfca.flower.names import fingerprint
 from srfca.flower.records import InvalidMessageError, Shape, Value, make_content, size_of, values_of
 
 TRAINING_TASKS = ("train", "gradients")
 """Tasks that are Flower's message type ``train``; the others are ``query``."""
+MAX_VALUES = 2**16
+"""Bytes that the plain values of a reply may have."""
 MAX_REASON = 500
 """Characters that are kept of a reason."""
 _log = getLogger("flwr").log
@@ -44,6 +48,12 @@ class ClientRequest:
         """The names of all rows, in order."""
         return [name for names in self.rows.values() for name in names]
 
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes that a reply may have: arrays, and plain values or the rows it lacks."""
+        arrays = sum(prod(shape) * dtype.itemsize for shape, dtype in self.expects.values())
+        return arrays + sum(len(name) for name in self.row_names) + MAX_VALUES
+
 
 class Transport:
     """Sends messages over Flower's grid, receives the replies, and counts their bytes.
@@ -60,9 +70,12 @@ class Transport:
         self._grid, self._ttl = grid, ttl
         self.traffic = Traffic()
 
-    def node_ids(self) -> set[int]:
-        """Return the ids of the nodes that are connected."""
-        return set(self._grid.get_node_ids())
+    def nodes(self) -> dict[int, str]:
+        """Return the nodes that are connected: the fingerprint of each one's key, if it has one."""
+        return {
+            node.node_id: fingerprint(node.public_key) if node.public_key else ""
+            for node in self._grid.get_nodes()
+        }
 
     def message(
         self, task: str, node_id: int, request: ClientRequest, rows: Mapping[str, Array]
@@ -100,15 +113,23 @@ class Transport:
         return list(replies.values())
 
 
-def reply_values(reply: Message) -> Mapping[str, object]:
+def reply_values(reply: Message, max_bytes: int) -> Mapping[str, object]:
     """Return the plain values of a reply.
 
+    Args:
+        reply: The reply.
+        max_bytes: The most bytes that it may have.
+
     Raises:
-        InvalidMessageError: If the client reports an error, or the reply has no values.
+        InvalidMessageError: If the client reports an error, or the reply is too large or has no
+            values.
     """
     if reply.has_error():
-        reason = (reply.error.reason or "no reason given").strip()
+        reason = (reply.error.reason or "no reason given")[:MAX_VALUES].strip()
         crashed = reply.error.code == ErrorCode.CLIENT_APP_CRASHED
         kind = RetryableError if crashed else InvalidMessageError
         raise kind(f"error {reply.error.code}: {reason[:MAX_REASON]}")
+    size = size_of(reply.content)
+    if size > max_bytes:
+        raise InvalidMessageError(f"its reply has {size} bytes, at most {max_bytes} are due")
     return values_of(reply.content)
