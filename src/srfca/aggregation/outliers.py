@@ -127,6 +127,20 @@ def clip_changes(
     return rows.index_copy(0, long, (start.double() + changes).to(rows.dtype))
 
 
+def long_changes(
+    rows: Tensor, start: Tensor, limit: float = NORM_LIMIT, dropped: int | None = None
+) -> NDArray[np.bool_]:
+    """Return which rows ``clip_changes`` would shorten: ``[J]``.
+
+    Examples:
+        >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1e9, 0.0]])
+        >>> long_changes(rows, torch.zeros(2)).tolist()
+        [False, False, True]
+    """
+    scales = norm_scales(_lengths(rows, start.to(rows)), limit, dropped)
+    return np.asarray((scales < 1).cpu().numpy())
+
+
 def _lengths(rows: Tensor, start: Tensor) -> Tensor:
     """Return the l2 norms of changes ``[J]`` in float64, block by block to save memory."""
     blocks = rows.split(max(1, _BLOCK // max(1, rows.shape[1])))

@@ -82,6 +82,7 @@ class ModelSet:
         trained_by: Clients ``[t]`` whose data the models were trained on, and the model of each
             ``[t]``; None is the clients that represent them.
         winsorized: Whether outliers among the losses on one model's clients are winsorized.
+        outlying: ``[k]`` models that are too far from all others to be compared; None is none.
     """
 
     source: Source
@@ -91,6 +92,7 @@ class ModelSet:
     subsample: Subsample | None = None
     trained_by: tuple[Clients, NDArray[np.int64]] | None = None
     winsorized: bool = True
+    outlying: NDArray[np.bool_] | None = None
     _losses: dict[LossKind, _LossCache] | None = field(default=None, repr=False)
     _shares: dict[bool, Tensor] | None = field(default=None, repr=False)
     _classes: _ClassCache = field(default_factory=_ClassCache, repr=False)
@@ -161,6 +163,7 @@ class ModelSet:
             clients=self.clients[positions],
             represents=np.arange(len(positions)),
             trained_by=None,
+            outlying=None if self.outlying is None else self.outlying[positions],
             _losses=None,
             _shares=None,
         )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from srfca.aggregation.functions import trim_count
-from srfca.aggregation.outliers import clip_changes
+from srfca.aggregation.outliers import clip_changes, long_changes
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 def model_set(run: Run, options: SRFCA, local_models: LocalModels) -> ModelSet:
     """Return the local models of the clients that replied, each represented by its client.
 
-    Models that are much further from w0 than all others are moved nearer, except for more of them
-    than ``trim`` allows to be corrupt: groups may differ in length.
+    Models that are much further from w0 than all others are moved nearer and marked as outlying,
+    except for more of them than ``trim`` allows to be corrupt: groups may differ in length.
     """
-    clients, subsample = local_models.clients, options.subsample(run.seed)
-    rows = local_models.answered
+    clients, rows, outlying = local_models.clients, local_models.answered, None
     if options.max_change is not None:
         dropped = trim_count(len(rows), options.trim, options.trim_at_least)
-        rows = clip_changes(rows, run.initial_model(), options.max_change, dropped)
-    return ModelSet.of_clients(run, rows, clients, subsample)
+        bound = (run.initial_model(), options.max_change, dropped)
+        outlying, rows = long_changes(rows, *bound), clip_changes(rows, *bound)
+    models = ModelSet.of_clients(run, rows, clients, options.subsample(run.seed))
+    return replace(models, outlying=outlying)
 
 
 def clusters_of_one_shot(

@@ -162,8 +162,8 @@ def threshold_clusters(
     """Cluster the graph at lambda; without a cluster if no lambda shows groups.
 
     Clients with unknown distances, because they did not reply, are left unclustered, and so are
-    those whose distances are infinite, because their model is beyond numbers. If the threshold is
-    automatic, so are a few clients that are further from everyone than any two others are from
+    those whose model is outlying, or whose distances are infinite. If the threshold is automatic,
+    so are a few clients that are further from everyone than any two others are from
     each other, as many as ``trim`` allows to be corrupt. If the distance leaves pairs unknown,
     clients that can be compared with too few others are left unclustered.
 
@@ -184,12 +184,14 @@ def threshold_clusters(
     among = distance_named(distance)(local_models, local_models)
     unknown = np.isinf(among) | (np.isnan(among) & local_models.unanswered_pairs())
     among = np.where(unknown, np.nan, among)
-    if options.threshold == "auto":
-        far = far_clients(options, among)
-        if useless is not None:
-            far |= useless
-        unknown |= far[:, None] | far
-        among = np.where(unknown, np.nan, among)
+    far = (
+        far_clients(options, among) if options.threshold == "auto" else np.zeros(len(clients), bool)
+    )
+    for left_out in (local_models.outlying, useless):
+        if left_out is not None:
+            far |= left_out
+    unknown |= far[:, None] | far
+    among = np.where(unknown, np.nan, among)
     partial = allows_unknown(distance)
     complete = (
         comparable_subset(among) if partial else complete_subset(np.where(unknown, np.nan, 0.0))
@@ -206,9 +208,9 @@ def threshold_clusters(
         graph_clusters = cluster_graph(choice.graph, options.graph, run.seed, options.restarts)
         partition = graph_clusters.embed(clients[complete], m)
     partition = partition.drop_smaller_than(options.min_size)
-    left_out = clients[:0] if useless is None else clients[useless]
+    excluded = clients[:0] if useless is None else clients[useless]
     return OneShot(
-        partition, choice, distances, distance, compared=clients[complete], useless=left_out
+        partition, choice, distances, distance, compared=clients[complete], useless=excluded
     )
 
 
