@@ -72,12 +72,9 @@ class FedRep(Method):
                 clients = participants(run.federation, everyone, self.participation, key)
                 starts = w.expand(len(clients), -1)
                 replies = run.train(Train(clients, starts, self.local, key, descent, head))
-                has_head[replies.clients] = True
-                means = aggregate_clusters(
-                    replies.values, replies.clients, 0 * replies.clients, body.take(w), run.sizes,
-                    Mean(self.weighted),
-                )  # fmt: skip
-                w = body.put(w, means)
-                labels = np.where(has_head, 0, -1)
+                rows, ids, mean = replies.values, replies.clients, Mean(self.weighted)
+                has_head[ids] = True
+                means = aggregate_clusters(rows, ids, 0 * ids, body.take(w), run.sizes, mean)
+                w, labels = body.put(w, means), np.where(has_head, 0, -1)
                 run.end_round("FEDREP", number, self.local.rounds, w, labels, personal)
         return record_personal(run, "FEDREP", w, personal, has_head)
