@@ -31,6 +31,8 @@ DEVIATIONS = 6.0
 MISFIT = 1.5
 """Factor by which models of others fit a client better than its own, from which on that is useless.
 """
+GAP = 1.6
+"""Factor between such misfits and those of all other clients, without which nobody is useless."""
 BAD_FIT = 4.0
 """Factor by which a distrusted client's model fits others worse than usual if it is useless."""
 _BETTER = 3
@@ -110,6 +112,9 @@ def contradicting(losses: Matrix) -> Mask:
 def useless(losses: Matrix) -> Mask:
     """Return whose local model fits its client's data much worse than models of others do.
 
+    Local models that have not trained for long fit badly everywhere: there must be a gap between
+    bad clients and all others.
+
     Args:
         losses: ``[c, c]`` of each local model on each client's training data, NaN if unknown.
 
@@ -126,7 +131,14 @@ def useless(losses: Matrix) -> Mask:
     others = np.where(np.isnan(losses), np.inf, losses)
     np.fill_diagonal(others, np.inf)
     better = np.sort(others, axis=0)[min(_BETTER, len(losses) - 1) - 1]
-    misfits: Mask = (own_losses > MISFIT * better) & np.isfinite(better)
+    comparable = np.isfinite(better) & np.isfinite(own_losses)
+    tiny = np.finfo(np.float64).tiny
+    misfit = np.log(own_losses + tiny) - np.log(better + tiny)
+    misfits: Mask = (misfit > np.log(MISFIT)) & np.isfinite(better)
+    others_misfit = misfit[comparable & ~misfits]
+    if misfits.any() and len(others_misfit):
+        gap = np.nanmin(misfit[misfits]) - others_misfit.max()
+        misfits &= gap > np.log(GAP)
     return _unless_many(misfits)
 
 
