@@ -10,6 +10,8 @@ import numpy as np
 from srfca.aggregation.rules import Mean
 from srfca.errors import require
 from srfca.federation.algorithms import Descent, Phase
+from srfca.federation.coordinates import Coordinates
+from srfca.federation.local_training import LocalTraining
 from srfca.federation.requests import Personal, Train
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, Family, Method, record_personal
@@ -59,25 +61,53 @@ class FedRep(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train the body and the heads."""
-        everyone, w = one_cluster(run), run.initial_model().unsqueeze(0)
         body, head = split_layers(run, self.head_layers)
         head_steps = len(self.local.span(0)) // 2 if self.head_steps is None else self.head_steps
         descent = Descent(phases=(Phase(head, head_steps), Phase(body)))
-        has_head = np.zeros(run.num_clients, dtype=bool)
-        personal = Personal(head, run.seed, "fedrep")
-        steps = sum(num_participants(everyone, self.participation)) * self.local.steps
-        with run.stage("FEDREP", steps):
-            for number in range(self.local.rounds):
-                key = run.key("fedrep", number)
-                clients = participants(run.federation, everyone, self.participation, key)
-                starts = w.expand(len(clients), -1)
-                replies = run.train(Train(clients, starts, self.local, key, descent, head))
-                has_head[replies.clients] = True
-                means = aggregate_clusters(
-                    replies.values, replies.clients, 0 * replies.clients, body.take(w), run.sizes,
-                    Mean(self.weighted),
-                )  # fmt: skip
-                w = body.put(w, means)
-                labels = np.where(has_head, 0, -1)
-                run.end_round("FEDREP", number, self.local.rounds, w, labels, personal)
-        return record_personal(run, "FEDREP", w, personal, has_head)
+        return train_body(
+            run, "FEDREP", "fedrep", self.local, head, descent, Mean(self.weighted),
+            self.participation,
+        )  # fmt: skip
+
+
+def train_body(
+    run: Run,
+    stage: str,
+    purpose: str,
+    local: LocalTraining,
+    head: Coordinates,
+    descent: Descent,
+    aggregation: Mean,
+    participation: float,
+) -> Answer:
+    """Train a shared body by rounds, and a head for each client that stays with it.
+
+    Args:
+        run: The run.
+        stage: Its name.
+        purpose: Of the random draws.
+        local: How clients train.
+        head: The coordinates that stay with the clients.
+        descent: What clients do in their steps.
+        aggregation: The mean, weighted or not.
+        participation: The fraction of the clients that take part in a round.
+    """
+    everyone, w = one_cluster(run), run.initial_model().unsqueeze(0)
+    body = head.complement(w.shape[1])
+    has_head = np.zeros(run.num_clients, dtype=bool)
+    personal = Personal(head, run.seed, purpose)
+    with run.stage(stage, sum(num_participants(everyone, participation)) * local.steps):
+        for number in range(local.rounds):
+            key = run.key(purpose, number)
+            clients = participants(run.federation, everyone, participation, key)
+            starts = w.expand(len(clients), -1)
+            replies = run.train(Train(clients, starts, local, key, descent, head))
+            has_head[replies.clients] = True
+            means = aggregate_clusters(
+                replies.values, replies.clients, 0 * replies.clients, body.take(w), run.sizes,
+                aggregation,
+            )  # fmt: skip
+            w = body.put(w, means)
+            labels = np.where(has_head, 0, -1)
+            run.end_round(stage, number, local.rounds, w, labels, personal)
+    return record_personal(run, stage, w, personal, has_head)

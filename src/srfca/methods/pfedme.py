@@ -46,8 +46,8 @@ class PFedMe(Method):
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
     searched: ClassVar[Mapping[str, SearchSpace]] = {
-        "mu": Range(0.1, 30.0, log=True),
-        "outer_lr": Range(0.001, 0.03, log=True),
+        "mu": Range(0.03, 30.0, log=True),
+        "outer_lr": Range(0.005, 10.0, log=True),
     }
 
     mu: float = constrained(15.0, more_than=0)
