@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from srfca.aggregation.rules import Mean
 from srfca.errors import require
 from srfca.federation.algorithms import Descent, Phase
-from srfca.federation.requests import Personal, Train
-from srfca.federation.rounds import aggregate_clusters
-from srfca.methods._common.base import Answer, Family, Method, record_personal
-from srfca.methods._common.rounds import num_participants, one_cluster, participants, split_layers
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.rounds import split_layers
 from srfca.methods._common.run import Run
+from srfca.methods._common.shared_body import train_body
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -59,22 +56,10 @@ class FedRep(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train the body and the heads."""
-        everyone, w = one_cluster(run), run.initial_model().unsqueeze(0)
         body, head = split_layers(run, self.head_layers)
         head_steps = len(self.local.span(0)) // 2 if self.head_steps is None else self.head_steps
         descent = Descent(phases=(Phase(head, head_steps), Phase(body)))
-        has_head = np.zeros(run.num_clients, dtype=bool)
-        personal = Personal(head, run.seed, "fedrep")
-        steps = sum(num_participants(everyone, self.participation)) * self.local.steps
-        with run.stage("FEDREP", steps):
-            for number in range(self.local.rounds):
-                key = run.key("fedrep", number)
-                clients = participants(run.federation, everyone, self.participation, key)
-                starts = w.expand(len(clients), -1)
-                replies = run.train(Train(clients, starts, self.local, key, descent, head))
-                rows, ids, mean = replies.values, replies.clients, Mean(self.weighted)
-                has_head[ids] = True
-                means = aggregate_clusters(rows, ids, 0 * ids, body.take(w), run.sizes, mean)
-                w, labels = body.put(w, means), np.where(has_head, 0, -1)
-                run.end_round("FEDREP", number, self.local.rounds, w, labels, personal)
-        return record_personal(run, "FEDREP", w, personal, has_head)
+        return train_body(
+            run, "FEDREP", "fedrep", self.local, head, descent, Mean(self.weighted),
+            self.participation,
+        )  # fmt: skip
