@@ -153,7 +153,7 @@ class Clusters:
 
         Args:
             run: The run.
-            clients: Those that take part; the ones that are represented already are not asked again.
+            clients: Those that take part; those with a representation are not asked again.
             omega: ``[1, P]`` the global model.
             method: Its parameters.
 
@@ -184,7 +184,7 @@ class Clusters:
         return before
 
     def _merge(self, represented: Clients, groups: Labels, sizes: Tensor) -> None:
-        """Relabel the represented clients, and average the models of merged clusters by their clients."""
+        """Relabel represented clients, and average the models of merged clusters."""
         count = int(groups.max()) + 1
         weights = torch.zeros(count, len(self.models), dtype=torch.float64)
         for client, group in zip(represented, groups, strict=True):
