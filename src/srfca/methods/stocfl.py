@@ -165,9 +165,7 @@ class Clusters:
             return len(self.models)
         replies = train_from_start(run, new, method.local, method.observed_steps, "stocfl anchor")
         updates = trained_part(run, replies.values - run.initial_model())
-        self.representations[torch.as_tensor(replies.clients)] = torch.nn.functional.normalize(
-            updates
-        )
+        self.representations[torch.as_tensor(replies.clients)] = unit_length(updates)
         before = len(self.models) + len(replies.clients)
         self.labels[replies.clients] = np.arange(len(self.models), before)
         self.models = torch.cat([self.models, omega.expand(len(replies.clients), -1)])
@@ -192,6 +190,15 @@ class Clusters:
         weights /= weights.sum(1, keepdim=True)
         self.models = weights.to(self.models) @ self.models
         self.labels[represented] = groups
+
+
+def unit_length(rows: Tensor) -> Tensor:
+    """Return rows ``[c, n]`` scaled to length 1; a row of zeros stays.
+
+    >>> unit_length(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def merge_similar(representations: Tensor, labels: Labels, tau: float) -> NDArray[np.int64]:
