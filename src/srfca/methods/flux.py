@@ -116,7 +116,7 @@ def descriptors(outputs: GroupMoments, losses: GroupMoments) -> Array:
 def standardize(values: Tensor, is_known: Tensor) -> Array:
     """Return columns of mean 0 and variance 1 over the values that are known; others are 0.
 
-    >>> values = torch.tensor([[1.0, 5.0], [3.0, 0.0]])
+    >>> values = torch.tensor([[1.0, 5.0], [3.0, 7.0]])
     >>> standardize(values, torch.tensor([[True, True], [True, False]])).tolist()
     [[-1.0, 0.0], [1.0, 0.0]]
     """

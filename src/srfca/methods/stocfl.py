@@ -198,7 +198,8 @@ def unit_length(rows: Tensor) -> Tensor:
     >>> unit_length(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    lengths: Tensor = rows.norm(dim=1, keepdim=True)
+    return rows / lengths.clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def merge_similar(representations: Tensor, labels: Labels, tau: float) -> NDArray[np.int64]:
