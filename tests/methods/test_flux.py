@@ -1,0 +1,124 @@
+"""FLUX: descriptors by hand, density clustering, and its paper's claim in a small form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from srfca import ClientData, InputError, LocalTraining, Simulation, data
+from srfca.federation.moments import GroupMoments
+from srfca.methods import FLUX, Oracle
+from srfca.methods.flux import density_clusters, descriptors, principal_components
+from srfca.models import linear, mlp
+from tests import examples
+from tests.methods.helpers import descend, digits
+
+LOCAL = LocalTraining(steps=20, batch_size=10, lr=0.05)
+
+
+def test_descriptors_by_hand() -> None:
+    """Two clients, an encoder of one output; the second client lacks class 1."""
+    outputs = GroupMoments(
+        torch.tensor([[[1.0, 3.0]], [[2.0, 0.0]]]),
+        torch.tensor([[[[2.0], [6.0]]], [[[9.0], [0.0]]]]),
+        torch.zeros(2, 1, 1, 1),
+    )
+    losses = GroupMoments(
+        torch.tensor([[[2.0, 1.0]], [[3.0, 0.0]]]),
+        torch.tensor([[[[1.0], [4.0]]], [[[5.0], [0.0]]]]),
+        torch.zeros(2, 1, 1, 1),
+    )
+    means, first_class = np.array([5.0, 9.0]), np.array([1.0, 5.0])
+    expected = np.stack([(v - v.mean()) / v.std() for v in (means, first_class)], axis=1)
+    result = descriptors(outputs, losses)
+    np.testing.assert_allclose(result[:, :2], expected)
+    assert result[:, 2].tolist() == [0.0, 0.0]
+
+
+def test_a_step_by_hand() -> None:
+    """Three clients have twelve times the targets of the others: two clusters, and FedAvg in each.
+
+    The only encoder is w0 = 0, whose losses tell the clusters apart.
+    """
+    made = examples.regression([20, 21, 22, 23, 24, 25])
+    scales = [1.0, 12.0] * 3
+    shards = [
+        (x, scale * y) for (x, y), scale in zip(map(made.train.of, range(6)), scales, strict=True)
+    ]
+    made = ClientData.from_arrays(shards, truth=np.arange(6) % 2)
+    federation = Simulation(made, examples.doubled(linear(4, bias=False)))
+    step = LocalTraining(steps=2, local_steps=2, batch_size=None, lr=0.05)
+    result = FLUX(encoders=1, eps=1.0, min_samples=2, local=step).fit(federation)
+    assert result.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    samples = [federation._samples["train"].of(c) for c in range(6)]
+    arrays = [(x.numpy(), y.numpy()) for x, y in samples]
+    for cluster in range(2):
+        members = range(cluster, 6, 2)
+        n = np.array([len(arrays[c][1]) for c in members])
+        rows = np.stack([descend(np.zeros(4), *arrays[c], 2, 0.05) for c in members])
+        np.testing.assert_allclose(result.models[cluster].numpy(), n @ rows / n.sum(), rtol=1e-9)
+
+
+def test_clients_in_no_dense_region_join_the_nearest_cluster() -> None:
+    points = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [3.0]])
+    labels, num_noise = density_clusters(points, 0.3, 3)
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    assert num_noise == 1
+    assert density_clusters(points, 0.01, 3)[0].tolist() == [0] * 7
+
+
+def test_components_keep_distances() -> None:
+    values = np.random.default_rng(0).normal(size=(5, 8))
+    kept = principal_components(values, 4)
+    assert kept.shape == (5, 4)
+    np.testing.assert_allclose(
+        np.linalg.norm(kept[0] - kept[3]), np.linalg.norm(values[0] - values[3])
+    )
+
+
+@pytest.mark.parametrize("rotations", [1, 4])
+def test_rotations_are_found_without_their_number(rotations: int) -> None:
+    federation = digits(seed=1, num_clients=40, rotations=rotations)
+    result = FLUX(local=LOCAL).fit(federation)
+    assert result.partition == federation.data.truth
+    oracle = Oracle(truth=federation.data.truth, local=LOCAL).fit(federation)
+    torch.testing.assert_close(result.models, oracle.models)
+
+
+def test_permuted_labels_are_found_too() -> None:
+    """Inputs are alike; the losses by class differ."""
+    alike = data.rotated_digits(num_clients=40, rotations=1)
+    permuted = ClientData.from_arrays(
+        [
+            (x, (y + 5 * (client % 2)) % 10)
+            for client, (x, y) in enumerate(alike.train.of(c) for c in range(40))
+        ],
+        truth=np.arange(40) % 2,
+    )
+    result = FLUX(local=LOCAL).fit(Simulation(permuted, mlp(64, 32, 10), seed=0))
+    assert result.partition == permuted.truth
+
+
+def test_newcomers_without_labels_are_placed() -> None:
+    federation = Simulation(data.rotated_digits(num_clients=16), mlp(64, 32, 10), validation=0.3)
+    local = LocalTraining(steps=100, local_steps=5, batch_size=10, lr=0.5)
+    result = FLUX(local=local).fit(federation).with_input_statistics(federation)
+    newcomers = Simulation(data.rotated_digits(num_clients=4, seed=1), mlp(64, 32, 10))
+    assert result.partition == federation.data.truth
+    assert result.assign(newcomers, labels=False).labels.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "option", [{"eps": 0.0}, {"eps": "wide"}, {"encoders": 0}, {"components": 0}]
+)
+def test_wrong_values_are_named(option: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(option))):
+        FLUX(**option)
+
+
+def test_a_given_start_is_no_error() -> None:
+    federation = Simulation(examples.regression([20] * 6, clusters=2), linear(4))
+    assert FLUX(local=LOCAL).fit(federation).models.isfinite().all()
