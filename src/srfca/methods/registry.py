@@ -48,7 +48,8 @@ def method_key(name: str) -> str:
         return name
     base, colon, settings = name.partition(":")
     if colon:
-        return f"{method_key(base)}:{settings}"
+        key, first = method_key(base), settings.split(":")[0]
+        return f"{key}:{settings}" if key in METHODS and _is_part(METHODS[key], first) else name
     for key, method in METHODS.items().items():
         if name.lower() in (key.lower(), method.name.lower(), method.__name__.lower()):
             return key
@@ -107,9 +108,14 @@ def method_name(key: str) -> str:
 def _split(key: str) -> tuple[str, list[str]]:
     """Split a key into the method and the parts of a variant."""
     first, *parts = key.split(":")
-    if parts and first not in METHODS:
-        return f"{first}:{parts[0]}", parts[1:]
-    return first, parts
+    if not parts or (first in METHODS and _is_part(METHODS[first], parts[0])):
+        return first, parts
+    return f"{first}:{parts[0]}", parts[1:]
+
+
+def _is_part(method: type[Method], part: str) -> bool:
+    """Tell whether this is a setting or a variant of a method, rather than a module's class."""
+    return "=" in part or part in method.variants or not part.isidentifier() or part.islower()
 
 
 def _named_variant(method: type[Method], name: str) -> Variant:

@@ -37,7 +37,7 @@ def test_every_method_fine_tunes_without_test_data(key: str, tmp_path: Path) -> 
     federation = classes()
     kind = METHODS[key]
     parameters: dict[str, Any] = {"truth": federation.data.truth} if kind.needs_truth else {}
-    parameters |= {"k": 2} if hasattr(kind, "k") else {}
+    parameters |= {"k": 2} if kind.needs_k else {}
     parameters |= {"start": "clients"} if key == "ifca" else {}
     local = LocalTraining(steps=4, local_steps=2, batch_size=5, lr=0.05)
     method = kind(local=local, fine_tune_steps=20, **parameters)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,9 @@ from torch import Tensor, nn
 
 from srfca import SRFCA, FedAvg, InputError, Local, LocalTraining, Result, Simulation
 from srfca.federation import Coordinates, Personal
+from srfca.json_files import read_json, write_json
 from srfca.methods import FedEM, FedRep
+from srfca.methods._common.result_files import FORMAT
 from srfca.models import Architecture, linear, mlp
 from tests import examples
 
@@ -191,9 +192,9 @@ def test_a_model_without_a_name_is_passed_when_it_is_loaded(
 
 def test_a_folder_without_an_architecture_needs_the_model(result: Result, tmp_path: Path) -> None:
     path = result.save(tmp_path) / "result.json"
-    content = json.loads(path.read_text())
+    content = read_json(path, FORMAT, "")
     del content["architecture"]
-    path.write_text(json.dumps(content))
+    write_json(path, content, FORMAT)
     old, x = Result.load(tmp_path), torch.randn(2, 6)
     for use in (lambda: old.module(0), lambda: old.state_dict(0), lambda: old.predict(x, 0)):
         with pytest.raises(InputError, match=r"saved without its architecture.*model=factory"):
