@@ -90,8 +90,10 @@ def test_a_change_in_the_package_of_a_model_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "wide").mkdir()
     (tmp_path / "wide" / "__init__.py").write_text("from wide.net import network")
     write_sensors(tmp_path)
-    arguments = ("--data", "sensors.npz", "--model", "wide:network", "--methods", "local", "--json")
-    arguments += ("--no-reference",)
+    arguments = (
+        "--data", "sensors.npz", "--model", "wide:network", "--methods", "local", "--json",
+        "--no-reference",
+    )  # fmt: skip
     saved_runs = []
     for width in (4, 4, 8):
         (tmp_path / "wide" / "net.py").write_text(NETWORKS.replace("16", str(width)))

@@ -33,11 +33,11 @@ class Agreement:
             >>> [agreement.problem(client) for client in clients]
             ['it has features = 2, but most clients have 1', '', '']
         """
-        told = [_traits(client) for client in clients]
+        values = [_traits(client) for client in clients]
         traits = {}
-        for name in told[0] if told else ():
-            [(value, count)] = Counter(traits_of[name] for traits_of in told).most_common(1)
-            if 2 * count > len(told):
+        for name in values[0] if values else ():
+            [(value, count)] = Counter(traits_of[name] for traits_of in values).most_common(1)
+            if 2 * count > len(values):
                 traits[name] = value
         return cls(traits)
 

@@ -249,7 +249,7 @@ def _validation_models(names: Sequence[str | None], clients: Sequence[int]) -> d
     if len(scored_by) > FEW_MODELS:
         return wanted
     shared = [name for name, scorers in scored_by.items() if len(scorers) > 1]
-    return {client: _distinct([*own, *shared]) for client, own in wanted.items()}
+    return {client: _distinct([*names, *shared]) for client, names in wanted.items()}
 
 
 def _score(

@@ -1,7 +1,7 @@
 """Names of clients: a name belongs to the key of the node that used it first.
 
 A client chooses its name itself. Flower knows the public key of each node, and with node
-authentication checks that the node has the private one, so that the key tells who a node is.
+authentication checks that the node has the private one, so that the key identifies a node.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class ClientNames:
                 )
             if listed is not None:
                 return
-        known = self.keys.get(client_id, key)
-        if known != key and not self._bind_keys:
+        first_key = self.keys.get(client_id, key)
+        if first_key != key and not self._bind_keys:
             text = "client %r has another key than before (%s, now %s): see srfca.bind-keys"
-            _log(WARNING, text, client_id, known[:12], key[:12])
-        elif known != key:
+            _log(WARNING, text, client_id, first_key[:12], key[:12])
+        elif first_key != key:
             raise InvalidMessageError(
-                f"client {client_id!r} belongs to another key ({known[:12]}) than this node's "
+                f"client {client_id!r} belongs to another key ({first_key[:12]}) than this node's "
                 f"({key[:12]}); if its key was replaced, put it into srfca.allow-list"
             )
         owner = next((name for name, k in self.keys.items() if k == key), client_id)
