@@ -68,6 +68,8 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
     if run.num_clients > options.all_pairs:
         return nobody
     losses = local_models.losses_on(clients).double().numpy()
+    if (losses < 0).any():  # ratios of losses mean nothing then
+        return nobody
     liars = contradicting(losses)
     if liars.any():
         run.distrust(clients[liars])
