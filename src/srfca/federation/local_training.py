@@ -42,6 +42,8 @@ class LocalTraining:
             loss must be cross entropy, and evaluations do not smooth.
         clip: Largest norm of a step's gradient, or None.
         keep_state: Keep each client's optimizer state between the rounds of one training.
+        server_momentum: Momentum of the server: each round adds this much of the change of the one
+            before (FedAvgM).
         average_last: The server returns the mean of the models of this fraction of the rounds, the
             last ones; 0 returns those of the last round. Clients go on from the latest models.
         resample: Train on a bootstrap sample of the client's data, a new one for each training.
@@ -66,6 +68,7 @@ class LocalTraining:
     label_smoothing: float = constrained(0.0, at_least=0, less_than=1)
     clip: float | None = constrained(None, more_than=0)
     keep_state: bool = False
+    server_momentum: float = constrained(0.0, at_least=0, less_than=1)
     average_last: float = constrained(0.0, at_least=0, at_most=1)
     resample: bool = False
 

@@ -23,7 +23,7 @@ from srfca.methods._common.result import models_of_clients
 from srfca.methods._common.rounds import one_cluster, trained_part
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Percentages, SearchSpace
-from srfca.methods._common.tail_average import TailAverage
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -116,7 +116,7 @@ class CFL(Method):
         local, aggregation = self.local, Mean(self.weighted)
         partition, models = one_cluster(run), run.initial_model().unsqueeze(0)
         first_norm, groups_before = 0.0, dict[bytes, Partition | None]()
-        average = TailAverage(local, local.rounds)
+        server = ServerUpdate(run, local, local.rounds)
         with run.stage("CFL", run.num_clients * local.steps):
             for number in range(local.rounds):
                 clients = np.flatnonzero(partition.labels >= 0)
@@ -142,18 +142,19 @@ class CFL(Method):
                     groups_before = {members[c.cluster].tobytes(): c.groups for c in checks}
                 before, partition = partition, split(partition, checks, clients)
                 parents = [int(before.labels[cluster[0]]) for cluster in partition]
-                models = aggregate_clusters(
+                aggregated = aggregate_clusters(
                     rows, clients, partition.labels[clients], models[parents], run.sizes,
                     aggregation,
                 )  # fmt: skip
+                models = server.step(models[parents], aggregated)
+                server.add(number, models)
                 answer = Answer(partition.labels, models)
-                average.add(number, models)
                 run.end_round("CFL", number, local.rounds, models, partition.labels)
                 splits = [check.notes() for check in checks if check.parts is not None]
                 if splits:
                     notes = {"round": number, "splits": splits}
                     run.record(f"SPLIT {number}", partition, answer.client_models, notes=notes)
-        answer = Answer(partition.labels, average.result(local.rounds - 1, models))
+        answer = Answer(partition.labels, server.result(local.rounds - 1, models))
         run.record("CFL", partition, answer.client_models)
         return answer
 

@@ -32,7 +32,7 @@ from srfca.methods._common.rounds import (
 )
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Choices, SearchSpace
-from srfca.methods._common.tail_average import TailAverage
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -214,8 +214,8 @@ def alternate(
         shared: Coordinates that are averaged over all clients of a round.
     """
     everyone, total = one_cluster(run), num_rounds(local, server_lr)
-    average = TailAverage(local, total)
-    state = average.state(models) | {
+    server = ServerUpdate(run, local, total)
+    state = server.state(models) | {
         "models": models,
         "labels": torch.full((run.num_clients,), -1),
         "changed": torch.zeros(0, dtype=torch.int64),
@@ -226,7 +226,7 @@ def alternate(
             state = run.latest(purpose, **state)
         models, labels = state["models"], state["labels"].numpy().copy()
         changed = state["changed"].tolist()
-        average.restore(state)
+        server.restore(state)
         for number in range(int(state["done"]), total):
             key = run.key(purpose, number)
             if number % rounds_between == 0:
@@ -236,18 +236,19 @@ def alternate(
                 _add_losses(run, stage, replies.values, chosen)
                 changed.append(num_moved(labels[clients], chosen))
                 labels[clients] = chosen
-            models = run.round(
-                Round(clients, models, labels[clients], local, key, aggregation, server_lr, shared)
+            request = Round(
+                clients, models, labels[clients], local, key, aggregation, server_lr, shared
             )
-            average.add(number, models)
+            models = server.step(models, run.round(request))
+            server.add(number, models)
             run.end_round(stage, number, total, models, labels)
             if (number + 1) % rounds_between == 0 and not local.keep_state:
                 run.checkpoint(
                     purpose, models=models, labels=torch.tensor(labels),
                     changed=torch.tensor(changed), done=torch.tensor(number + 1),
-                    **average.state(models),
+                    **server.state(models),
                 )  # fmt: skip
-        models = average.result(total - 1, models)
+        models = server.result(total - 1, models)
         replies = run.ask(Losses(run.everyone, models))
     losses, final = replies.values.cpu().double(), labels.copy()
     final[replies.clients] = argmin_loss(losses)

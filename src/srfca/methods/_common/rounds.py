@@ -21,7 +21,7 @@ from srfca.federation.replies import Clients
 from srfca.federation.requests import Losses, Round, Train
 from srfca.methods._common import row_store
 from srfca.methods._common.run import Run
-from srfca.methods._common.tail_average import TailAverage
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.random import Key, client_words, streams
 
 Exchange = Literal["models", "gradients"]
@@ -130,12 +130,12 @@ def federated_training(
     steps = local.steps * len(rounds) // count
     with run.stage(stage, sum(num_participants(partition, participation)) * steps):
         training = f"{stage}, {purpose}, {rounds}"
-        average = TailAverage(local, count)
-        state = {"models": models, "done": torch.tensor(0), **average.state(models)}
+        server = ServerUpdate(run, local, count)
+        state = {"models": models, "done": torch.tensor(0), **server.state(models)}
         if not local.keep_state:
             state = run.latest(training, **state)
         models = state["models"]
-        average.restore(state)
+        server.restore(state)
         for number in rounds[int(state["done"]) :]:
             key = run.key(purpose, number)
             clients = participants(run.federation, partition, participation, key)
@@ -143,13 +143,13 @@ def federated_training(
             request = Round(
                 clients, models, labels, local, key, aggregation, server_lr, max_change=max_change
             )
-            models = project(run.round(request))
-            average.add(number, models)
+            models = project(server.step(models, run.round(request)))
+            server.add(number, models)
             run.end_round(stage, number, count, models, partition.labels)
             if not local.keep_state:
                 done = torch.tensor(number - rounds.start + 1)
-                run.checkpoint(training, models=models, done=done, **average.state(models))
-    return average.result(rounds.stop - 1, models)
+                run.checkpoint(training, models=models, done=done, **server.state(models))
+    return server.result(rounds.stop - 1, models)
 
 
 def participants(

@@ -1,4 +1,4 @@
-"""The mean of the models of the last rounds."""
+"""Server momentum, and the mean of the models of the last rounds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from srfca import SRFCA, LocalTraining, Simulation
 from srfca.aggregation.rules import Mean
+from srfca.federation.coordinates import Coordinates
 from srfca.methods import CFL, IFCA, FedAvg, Method, Monitor
 from srfca.methods._common.monitor import RoundEnd
 from srfca.methods._common.rounds import federated_training, one_cluster
 from srfca.methods._common.run import Run
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.models import mlp
 from tests import examples
 
 LOCAL = LocalTraining(steps=20, local_steps=2, batch_size=5, lr=0.1)
 AVERAGED = replace(LOCAL, average_last=0.3)
+MOMENTUM = replace(LOCAL, server_momentum=0.5)
 
 
 def simulation() -> Simulation:
@@ -53,6 +57,33 @@ def test_clients_go_on_from_the_latest_models_between_parts() -> None:
     torch.testing.assert_close(models, models_after(10, AVERAGED))
 
 
+def test_momentum_adds_a_part_of_the_last_change() -> None:
+    first, plain = models_after(1, LOCAL), models_after(2, LOCAL)
+    start = Run(simulation()).initial_model()
+    expected = plain + 0.5 * (first - start)
+    torch.testing.assert_close(models_after(1, MOMENTUM), first)
+    torch.testing.assert_close(models_after(2, MOMENTUM), expected)
+
+
+def test_buffers_have_no_momentum() -> None:
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+
+    federation = Simulation(examples.classification([12, 9, 14, 10, 11, 13]), network)
+    run = Run(federation)
+    server = ServerUpdate(run, MOMENTUM, 10)
+    models = run.initial_model().unsqueeze(0)
+    for _ in range(3):
+        before, models = models, server.step(models, models + 1)
+    layers = federation.layers
+    trained = Coordinates.trained(layers).mask(models.shape[1])
+    assert 0 < int((~trained).sum()) < len(trained)
+    torch.testing.assert_close(
+        (models - before)[0, trained], torch.tensor(1.75).expand(int(trained.sum()))
+    )
+    assert torch.equal((models - before)[0, ~trained], torch.ones(int((~trained).sum())))
+
+
 class KilledError(Exception):
     pass
 
@@ -76,13 +107,14 @@ METHODS: list[Callable[[LocalTraining], Method]] = [
 
 
 @pytest.mark.parametrize("make", METHODS)
-def test_all_methods_average_and_resume_with_the_same_models(
-    make: Callable[[LocalTraining], Method], tmp_path: Path
+@pytest.mark.parametrize("local", [AVERAGED, MOMENTUM, replace(MOMENTUM, average_last=0.3)])
+def test_all_methods_use_it_and_resume_with_the_same_models(
+    make: Callable[[LocalTraining], Method], local: LocalTraining, tmp_path: Path
 ) -> None:
-    expected = make(AVERAGED).fit(simulation())
+    expected = make(local).fit(simulation())
     assert not torch.equal(expected.models, make(LOCAL).fit(simulation()).models)
     with pytest.raises(KilledError):
-        make(AVERAGED).fit(simulation(), callbacks=KillAfter(8), journal=tmp_path / "journal")
-    resumed = make(AVERAGED).fit(simulation(), journal=tmp_path / "journal")
+        make(local).fit(simulation(), callbacks=KillAfter(8), journal=tmp_path / "journal")
+    resumed = make(local).fit(simulation(), journal=tmp_path / "journal")
     assert torch.equal(resumed.models, expected.models)
     assert resumed.budget == expected.budget
