@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,11 +13,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srfca import InputError, Simulation
-from srfca.engine.augment import AUGMENTATIONS, Augmentation, cifar, cutout, flip, shift
+from srfca.engine.augment import (
+    AUGMENTATIONS,
+    Augmentation,
+    cifar,
+    cutout,
+    flip,
+    handwriting,
+    shift,
+)
 from srfca.experiments import config
 from srfca.federation import LocalTraining
 from srfca.models import ResNet9, mlp
-from srfca.random import Key, bits, client_words, streams
+from srfca.random import Key, bits, client_words, streams, uniform
 from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.asking import gradients, losses, scores, train
@@ -95,6 +104,48 @@ def test_a_client_alone_and_with_fewer_images_draws_the_same(augment: Augmentati
     x, draws = images(5, 7), streams_of(5)
     together = augment(x, draws)
     assert torch.equal(augment(x[3:4, :4], draws[3:4]), together[3:4, :4])
+
+
+def warped(image: Tensor, stream: Tensor, position: int) -> Tensor:
+    """Pixel by pixel: where it comes from, and the mean of the four pixels around that place."""
+    limits = 0.2, 0.15, 0.2, 0.1, 0.1
+    draws = [float(uniform(part, position + 2)[position]) for part in bits(stream, 5)]
+    angle, scale, shear, down, right = (
+        limit * (2 * draw - 1) for limit, draw in zip(limits, draws, strict=True)
+    )
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    matrix = (1 + scale) * rotation @ np.array([[1, shear], [0, 1]])
+    _, h, w = image.shape
+    out = torch.empty_like(image)
+    for i in range(h):
+        for j in range(w):
+            x, y = matrix @ [(2 * j + 1) / w - 1, (2 * i + 1) / h - 1] + [right, down]
+            column = min(max(((x + 1) * w - 1) / 2, 0), w - 1)
+            row = min(max(((y + 1) * h - 1) / 2, 0), h - 1)
+            left, top = int(column), int(row)
+            a, b = row - top, column - left
+            below, beside = min(top + 1, h - 1), min(left + 1, w - 1)
+            out[:, i, j] = (1 - a) * ((1 - b) * image[:, top, left] + b * image[:, top, beside])
+            out[:, i, j] += a * ((1 - b) * image[:, below, left] + b * image[:, below, beside])
+    return out
+
+
+@settings(max_examples=10, deadline=None)
+@given(c=st.integers(1, 2), b=st.integers(1, 3), h=st.integers(5, 9), seed=st.integers(0, 2**31))
+def test_handwriting_agrees_with_the_slow_loop(c: int, b: int, h: int, seed: int) -> None:
+    x, draws = images(c, b, h, 7, seed=seed).double(), streams_of(c, seed)
+    augmented = handwriting(x, draws)
+    for client in range(c):
+        for position in range(b):
+            expected = warped(x[client, position], draws[client], position)
+            torch.testing.assert_close(augmented[client, position], expected, rtol=0, atol=1e-5)
+
+
+def test_handwriting_of_a_client_alone_and_with_fewer_images_is_the_same() -> None:
+    x, draws = images(5, 7), streams_of(5)
+    together = handwriting(x, draws)
+    torch.testing.assert_close(handwriting(x[3:4, :4], draws[3:4]), together[3:4, :4])
+    assert not torch.allclose(together, x)
 
 
 def test_all_positions_are_equally_likely() -> None:
@@ -199,4 +250,4 @@ def test_wrong_input_is_named() -> None:
 def test_an_experiment_may_set_the_augmentation() -> None:
     experiment = config.load("rotated-digits").set(["augment=cifar"])
     assert experiment.arguments("federation")["augment"] == "cifar"
-    assert set(AUGMENTATIONS) == {"none", "cifar"}
+    assert set(AUGMENTATIONS) == {"none", "cifar", "handwriting"}

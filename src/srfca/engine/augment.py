@@ -1,4 +1,4 @@
-"""Augmentation: random changes of training images, as is usual for CIFAR-10.
+"""Augmentation: random changes of training images, as is usual for photographs and handwriting.
 
 An augmentation takes images ``[c, b, channels, h, w]`` and a random stream ``[c]`` of each client.
 Its draws depend on the client's stream and on the position of an image in the batch alone.
@@ -11,17 +11,20 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from srfca.errors import require, unknown
-from srfca.random import bits, integers
+from srfca.random import bits, integers, uniform
 
-AugmentationName = Literal["none", "cifar"]
+AugmentationName = Literal["none", "cifar", "handwriting"]
 """An augmentation by name."""
 Augmentation = Callable[[Tensor, Tensor], Tensor]
 """From images ``[c, b, channels, h, w]`` and streams ``[c]`` to images of the same shape."""
 
 _MAX_SHIFT = 4
 _CUTOUT = 8
+_LIMITS = (0.2, 0.15, 0.2, 0.1, 0.1)
+"""Of rotation (radians), scale, shear, and shifts (of half the image), each in both directions."""
 
 
 def none(x: Tensor, streams: Tensor) -> Tensor:
@@ -72,7 +75,31 @@ def cifar(x: Tensor, streams: Tensor) -> Tensor:
     return x
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {"none": none, "cifar": cifar}
+def handwriting(x: Tensor, streams: Tensor) -> Tensor:
+    """Rotate, scale, shear and shift each image a little, as handwriting varies.
+
+    Pixels are interpolated, and the border of an image is continued beyond it.
+    """
+    parts = bits(streams, len(_LIMITS)).unbind(-1)
+    draws = [uniform(part, x.shape[1]).view(x.shape[:2]) for part in parts]
+    angle, scale, shear, down, right = (
+        limit * (2 * draw - 1) for limit, draw in zip(_LIMITS, draws, strict=True)
+    )
+    cos, sin, zoom = angle.cos(), angle.sin(), 1 + scale
+    top = torch.stack([zoom * cos, zoom * (shear * cos - sin), right], -1)
+    bottom = torch.stack([zoom * sin, zoom * (shear * sin + cos), down], -1)
+    images = x.flatten(0, 1)
+    maps = torch.stack([top, bottom], -2).flatten(0, 1).to(x.dtype)
+    grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
+    moved = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    return moved.view(x.shape)
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": none,
+    "cifar": cifar,
+    "handwriting": handwriting,
+}
 """Augmentations by name."""
 
 

@@ -69,8 +69,9 @@ class Simulation:
             those of the module made with seed 0.
         loss: ``auto``, ``cross_entropy``, ``squared_error``, or a callable from outputs and targets
             to one loss per sample.
-        augment: ``none``, ``cifar`` (flip, shift, cutout), or a callable (``Augmentation``) that
-            changes training images at random. Evaluation never uses it.
+        augment: ``none``, ``cifar`` (flip, shift, cutout), ``handwriting`` (rotate, scale, shear
+            and shift a little), or a callable (``Augmentation``) that changes training images at
+            random. Evaluation never uses it.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
         precision: Of matrix products and convolutions: ``float32``, ``tf32`` or ``bf16``
             (docs/speed.md shows their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows
