@@ -233,12 +233,22 @@ def test_steps_rounds_and_clients_draw_differently() -> None:
     assert len(drawn.unique()) == len(drawn) == 5 * 6
 
 
+def test_images_without_channels_are_augmented_like_those_with_one() -> None:
+    local, key = LocalTraining(steps=3, batch_size=4), Key(1, "gray")
+    results = []
+    for shape in [(9, 9), (1, 9, 9)]:
+        data = examples.classification([5, 6], shape)
+        simulation = Simulation(data, mlp(81, 3), augment="handwriting")
+        w = simulation.initial_model(0).repeat(2, 1)
+        results.append(train(simulation, range(2), w, local, key))
+    assert torch.equal(results[0], results[1])
+
+
 def test_wrong_input_is_named() -> None:
-    gray = examples.classification([5, 6], (9, 9))
     with pytest.raises(InputError, match=r"unknown augment 'cifra': did you mean 'cifar'"):
         Simulation(DATA, small, augment="cifra")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"images of shape \[channels, h, w\], not .* \(9, 9\)"):
-        Simulation(gray, mlp(81, 3), augment="cifar")
+    with pytest.raises(InputError, match=r"shape \[h, w\] or \[channels, h, w\], not .* \(81,\)"):
+        Simulation(examples.classification([5, 6], (81,)), mlp(81, 3), augment="cifar")
     with pytest.raises(InputError, match="cutout needs images of at least 8x8, not 7x9"):
         Simulation(examples.classification([5], (1, 7, 9)), mlp(63, 3), augment="cifar")
     with pytest.raises(InputError, match="shift needs images larger than 4x4, not 9x4"):

@@ -113,8 +113,11 @@ def augmentation_named(augment: AugmentationName | Augmentation, x: Tensor) -> A
     if augment is none:
         return none
     shape = tuple(x.shape[1:])
+    if len(shape) == 2:
+        augment, shape = _of_gray(augment), (1, *shape)
     require(
-        len(shape) == 3, f"augment needs images of shape [channels, h, w], not samples of {shape}"
+        len(shape) == 3,
+        f"augment needs images of shape [h, w] or [channels, h, w], not samples of {shape}",
     )
     images = x[:2].unsqueeze(0)
     changed = augment(images, torch.zeros(1, dtype=torch.int64, device=x.device))
@@ -124,6 +127,11 @@ def augmentation_named(augment: AugmentationName | Augmentation, x: Tensor) -> A
         f"not {tuple(changed.shape)} and {changed.dtype}",
     )
     return augment
+
+
+def _of_gray(augment: Augmentation) -> Augmentation:
+    """Return the augmentation for images without an axis of channels."""
+    return lambda x, streams: augment(x.unsqueeze(2), streams).squeeze(2)
 
 
 def _below(limit: int, x: Tensor, streams: Tensor) -> Tensor:
