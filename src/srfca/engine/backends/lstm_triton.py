@@ -62,7 +62,7 @@ def _forward(
     model, rows, units = _place(t, models, ROWS, UNITS)
     unit = units[None, :]
     inside = (rows < batch) & (unit < HIDDEN)
-    source = inputs + t * input_time + model * input_model + rows * input_row + unit
+    source = inputs + tl.cast(t, tl.int64) * input_time + model * input_model + rows * input_row + unit
     row = (model * length + t) * batch + rows
     i = _load(source, inside)
     f = _load(source + HIDDEN, inside)
@@ -126,10 +126,10 @@ def _backward(
             known = deep[:, None] & (unit < HIDDEN)
             state = tl.dot(gate, tl.load(column + start, mask=known, other=0.0), state)
     if of_states is not None:
-        source = of_states + t * state_time + model * state_model + rows * state_row + unit
+        source = of_states + tl.cast(t, tl.int64) * state_time + model * state_model + rows * state_row + unit
         state += _load(source, inside)
     if of_cells is not None:
-        source = of_cells + t * cell_time + model * cell_model + rows * cell_row + unit
+        source = of_cells + tl.cast(t, tl.int64) * cell_time + model * cell_model + rows * cell_row + unit
         cell += _load(source, inside)
     source = gates + row * 4 * HIDDEN + unit
     i = _load(source, inside)
