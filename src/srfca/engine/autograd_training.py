@@ -15,7 +15,6 @@ from srfca.engine.sampling import BatchPlan, Sampler
 from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.requests import Train
-from srfca.models.rows import set_training
 from srfca.random import streams
 
 
@@ -111,7 +110,7 @@ def train_by_autograd(
     tensors, rows = algorithm.tensors(), torch.empty_like(starts)
     seeds = streams(key, words[torch.as_tensor(request.clients, device=words.device)]).tolist()
     device = samples.sizes.device
-    set_training(network.module)
+    network.train()
     with (
         matmul_precision(network.precision),
         torch.random.fork_rng([device] if device.type == "cuda" else []),

@@ -248,7 +248,7 @@ class Evaluation:
     def scores(self, models: Tensor, samples: Samples, clients: Tensor) -> ClientScores:
         """Return loss and accuracy of each client's model ``[c, P]``."""
         sums = torch.zeros(2, len(clients), dtype=torch.float64, device=self._device)
-        self._network.module.eval()
+        self._network.eval()
         order = samples.sizes[clients].argsort(stable=True)
         with matmul_precision(self._network.precision):
             for block in order.split(self._models_per_pass):
@@ -266,7 +266,7 @@ class Evaluation:
         log_weights = self._log_weights(mixture, clients)
         owner, index = all_samples(samples, clients)
         sums = torch.zeros(2, len(clients), dtype=torch.float64, device=self._device)
-        self._network.module.eval()
+        self._network.eval()
         models = mixture.models.to(self._device)
         states = [self._network.layout.unstack(row.unsqueeze(0)) for row in models]
         with matmul_precision(self._network.precision):
@@ -328,7 +328,7 @@ class Evaluation:
 
         ``numbers`` is the memory that a sample takes for each model.
         """
-        self._network.module.eval()
+        self._network.eval()
         for rows in _slices(len(models), self._models_per_pass):
             state = self._network.layout.unstack(models[rows].to(self._device))
             per_pass = max(1, self._outputs // (numbers * len(models[rows])))
@@ -365,7 +365,7 @@ class Evaluation:
         self, row: Tensor, selections: Sequence[Selection]
     ) -> tuple[Tensor, Tensor]:
         """Return a model's outputs ``[n, d]`` on each sample, and the group of each ``[n]``."""
-        self._network.module.eval()
+        self._network.eval()
         state = self._network.layout.unstack(row.unsqueeze(0).to(self._device))
         values, groups = [], []
         with matmul_precision(self._network.precision):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from srfca.engine.row_slots import RowSlots
 from srfca.federation.local_training import LocalTraining
 
 BETAS = 0.9, 0.999
@@ -47,6 +48,7 @@ class Optimizer:
         self._moments = {
             name: [torch.zeros_like(w) for w in parameters] for name in moment_names(local)
         }
+        self._slots = {name: RowSlots(moments) for name, moments in self._moments.items()}
         self._entries = list(zip(parameters, *self._moments.values(), strict=True))
         self._steps = torch.zeros((), device=parameters[0].device)
 
@@ -70,15 +72,10 @@ class Optimizer:
         """Continue from a state, or start with zero moments."""
         self._steps.fill_(0 if state is None else state.steps)
         for name, moments in self._moments.items():
-            done = 0
-            for moment in moments:
-                if state is None:
-                    moment.zero_()
-                else:
-                    width = moment[0].numel()
-                    rows = state.moments[name][:, done : done + width]
-                    moment.copy_(rows.reshape(moment.shape))
-                    done += width
+            if state is None:
+                torch._foreach_zero_(moments)
+            else:
+                self._slots[name].load(state.moments[name])
 
     def state(self, steps: int) -> OptimizerState:
         """Return the moments after this many steps, as rows ``[c, trained]``."""

@@ -54,7 +54,7 @@ from srfca.federation.requests import (
     Train,
 )
 from srfca.models.architecture import Architecture
-from srfca.models.rows import frozen_digest, make_module, set_training
+from srfca.models.rows import frozen_digest, make_module
 from srfca.models.signature import Signature
 from srfca.random import Key, client_words, streams
 
@@ -358,7 +358,7 @@ class Simulation:
         )
         models = self._check(request.models, request.clients).to(self.device)
         clients, samples = self._indices(request.clients), self._samples["train"]
-        set_training(self._network.module)
+        self._network.train()
         rows = torch.zeros_like(models)
         if not len(clients):
             return rows

@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
 
 import torch
 from torch import Tensor
@@ -16,9 +15,9 @@ from srfca.engine.augment import Augmentation, none
 from srfca.engine.backends.autograd import Network, counters_restored
 from srfca.engine.backends.dense import DenseGradients
 from srfca.engine.optimizer import Optimizer, OptimizerState
+from srfca.engine.row_slots import RowSlots
 from srfca.engine.sampling import BatchFeed, BatchPlan, ListedBatches, ReplayedBatches
 from srfca.federation.local_training import LocalTraining
-from srfca.models.rows import set_training
 
 Trainable = frozenset[str] | None
 """Names of the parameters that train; None is all of them."""
@@ -96,6 +95,10 @@ class BlockBuffers:
         self._anchors = network.empty_state(count, device) if local.mu else {}
         corrected = block.corrections is not None
         self._corrections = network.empty_state(count, device) if corrected else {}
+        self._slots, self._anchor_slots, self._correction_slots = (
+            RowSlots(list(state.values()))
+            for state in (self._state, self._anchors, self._corrections)
+        )
         self._names = [
             name for name in network.layout.parameters if trainable is None or name in trainable
         ]
@@ -114,7 +117,7 @@ class BlockBuffers:
 
     def begin(self, block: Block) -> None:
         """Load the clients' starts and batches."""
-        set_training(self._network.module)
+        self._network.train()
         if block.seed is not None:
             torch.manual_seed(block.seed)
         self._load(block)
@@ -128,7 +131,7 @@ class BlockBuffers:
 
     def finish(self, block: Block) -> OptimizerState | None:
         """Write the clients' models to ``block.rows``; return the optimizer state if it is kept."""
-        self._store(block.rows)
+        self._slots.store(block.rows)
         if not self._local.keep_state:
             return None
         before = 0 if block.state is None else block.state.steps
@@ -137,7 +140,7 @@ class BlockBuffers:
     def capture(self, plan: BatchPlan) -> None:
         """Capture a step as a CUDA graph; the content of the buffers is lost."""
         with counters_restored(self._network.module):
-            set_training(self._network.module)
+            self._network.train()
             for t in (
                 *self._state.values(), *self._anchors.values(), *self._corrections.values(),
             ):  # fmt: skip
@@ -185,25 +188,13 @@ class BlockBuffers:
 
     @torch.no_grad()
     def _load(self, block: Block) -> None:
-        self._copy(block.starts, self._state)
-        self._copy(block.anchors, self._anchors)
+        self._slots.load(block.starts)
+        if self._anchors:
+            self._anchor_slots.load(block.anchors)
         if block.corrections is not None:
-            self._copy(block.corrections, self._corrections)
+            self._correction_slots.load(block.corrections)
         self._feed.load(block.plan)
         self._optimizer.load(block.state)
-
-    def _copy(self, rows: Tensor, buffers: dict[str, Tensor]) -> None:
-        if buffers:
-            for name, part in self._network.layout.unstack(rows).items():
-                buffers[name].copy_(part)
-
-    @torch.no_grad()
-    def _store(self, rows: Tensor) -> None:
-        start = 0
-        for name, shape in self._network.layout.shapes.items():
-            stop = start + prod(shape)
-            rows[:, start:stop].view(len(rows), *shape).copy_(self._state[name])
-            start = stop
 
 
 def _clip(parameters: list[Tensor], limit: float) -> None:

@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 
 from srfca.engine.loss import Loss, smoothed
 from srfca.errors import unknown
-from srfca.models.rows import Layout, frozen_tensors
+from srfca.models.rows import Layout, frozen_tensors, set_training
 
 State = dict[str, Tensor]
 
@@ -51,7 +51,20 @@ class Network:
         self._training_losses = (
             torch.compile(self._losses, dynamic=False) if compile else self._losses
         )
+        self._in_training: bool | None = None
         _drop_idle_counters(module)
+
+    def train(self) -> None:
+        """Switch the module to training mode (``set_training``), unless it is in it."""
+        if self._in_training is not True:
+            set_training(self.module)
+            self._in_training = True
+
+    def eval(self) -> None:
+        """Switch the module to evaluation mode, unless it is in it."""
+        if self._in_training is not False:
+            self.module.eval()
+            self._in_training = False
 
     def copy(self) -> Network:
         """Return a copy for another thread: calls change modules. Frozen tensors are shared."""

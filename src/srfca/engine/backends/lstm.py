@@ -3,11 +3,14 @@
 ``torch.vmap`` has no batching rule for ``nn.LSTM``. Here each time step is a batched product over
 all models, and a layer is one autograd function: the gradient of its weights is one product over
 time. On a CPU torch's kernels, one model at a time, are faster (``benchmarks/blocks.py``).
+
+With Triton a time step is one kernel (``lstm_triton``), unless products have to be exact float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _Outputs = tuple[Tensor, Tensor, Tensor]
+_HAS_TRITON = find_spec("triton") is not None
 
 
 class SteppedLSTM(nn.LSTM):
@@ -53,6 +57,8 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(inputs: Tensor, weight: Tensor) -> _Outputs:
+        if _can_fuse(inputs):
+            return _fused_forward(inputs, weight)
         gates = torch.empty_like(inputs, memory_format=torch.contiguous_format)
         states, cells = (inputs.new_empty(*inputs.shape[:-1], weight.shape[-1]) for _ in range(2))
         across = weight.mT
@@ -76,11 +82,15 @@ class _Layer(torch.autograd.Function):
         ctx.mark_non_differentiable(gates)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(inputs[1], states, cells, gates)
+        ctx.fused = _can_fuse(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, Tensor]:
         weight, states, cells, gates = ctx.saved_tensors
         of_states, of_cells, _ = gradients
+        if ctx.fused:
+            gate_gradient = _fused_backward(weight, cells, gates, of_states, of_cells)
+            return gate_gradient, _weight_gradient(gate_gradient, states)
         i, f, g, o = gates.chunk(4, -1)
         squashed = cells.tanh()
         into_cell = o * (1 - squashed * squashed)
@@ -100,8 +110,7 @@ class _Layer(torch.autograd.Function):
             now[..., 3, :] *= state
             cell *= f[t]
             state = torch.matmul(gate_gradient[t], weight)
-        late, early = (_by_model(part) for part in (gate_gradient[1:], states[:-1]))
-        return gate_gradient, torch.matmul(late.mT, early)
+        return gate_gradient, _weight_gradient(gate_gradient, states)
 
     @staticmethod
     def vmap(
@@ -123,6 +132,45 @@ class _Layer(torch.autograd.Function):
 
 
 _layer: Callable[[Tensor, Tensor], _Outputs] = _Layer.apply
+
+
+def _can_fuse(inputs: Tensor) -> bool:
+    """Tell whether a kernel per time step is possible, and precise enough."""
+    rounds = inputs.dtype == torch.bfloat16 or (
+        inputs.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    )
+    return _HAS_TRITON and inputs.is_cuda and rounds and not torch.compiler.is_compiling()
+
+
+def _fused_forward(inputs: Tensor, weight: Tensor) -> _Outputs:
+    """Run a layer by ``lstm_triton``."""
+    from srfca.engine.backends import lstm_triton
+
+    if inputs.ndim == 4:
+        return lstm_triton.forward(inputs, weight)
+    states, cells, gates = lstm_triton.forward(inputs.unsqueeze(1), weight.unsqueeze(0))
+    return states.squeeze(1), cells.squeeze(1), gates.squeeze(1)
+
+
+def _fused_backward(
+    weight: Tensor, cells: Tensor, gates: Tensor, of_states: Tensor | None, of_cells: Tensor | None
+) -> Tensor:
+    """Return the gradient of a layer's inputs by ``lstm_triton``."""
+    from srfca.engine.backends import lstm_triton
+
+    if cells.ndim == 4:
+        return lstm_triton.backward(weight, cells, gates, of_states, of_cells)
+    cells, gates = cells.unsqueeze(1), gates.unsqueeze(1)
+    of_states, of_cells = (
+        None if part is None else part.unsqueeze(1) for part in (of_states, of_cells)
+    )
+    return lstm_triton.backward(weight.unsqueeze(0), cells, gates, of_states, of_cells).squeeze(1)
+
+
+def _weight_gradient(gate_gradient: Tensor, states: Tensor) -> Tensor:
+    """Return the gradient of the weights of the states: one product over time."""
+    late, early = (_by_model(part) for part in (gate_gradient[1:], states[:-1]))
+    return torch.matmul(late.mT, early)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
