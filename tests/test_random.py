@@ -79,8 +79,8 @@ def test_a_large_client_does_not_multiply_the_memory_of_small_ones(
     key, words = Key(0, "x"), client_words([str(c) for c in range(len(sizes))])
     allocated, shuffles = [], random._shuffles
 
-    def measured(streams: Tensor, sizes: Tensor, epochs: int) -> Tensor:
-        orders = shuffles(streams, sizes, epochs)
+    def measured(streams: Tensor, sizes: Tensor, epochs: int, longest: int) -> Tensor:
+        orders = shuffles(streams, sizes, epochs, longest)
         allocated.append(orders.numel())
         return orders
 

@@ -130,21 +130,25 @@ def batches(streams: Tensor, sizes: Tensor, batch: int, steps: int) -> Tensor:
     """
     position = torch.arange(batch, device=sizes.device)
     full = torch.minimum(position, sizes.unsqueeze(-1) - 1).unsqueeze(1)  # [c, 1, batch]
-    octaves = torch.where(sizes > batch, sizes.double().log2().floor(), 0)
+    on_host = sizes.cpu()  # the only wait for a GPU
+    octaves = torch.where(on_host > batch, on_host.double().log2().floor(), 0)
     distinct = octaves.unique().tolist()
     if distinct == [0]:
         return full.expand(-1, steps, -1)
     if len(distinct) == 1:
-        return _shuffled_batches(streams, sizes, batch, steps)
+        return _shuffled_batches(streams, sizes, on_host, batch, steps)
     indices = full.repeat(1, steps, 1)
     for octave in distinct:
         if octave > 0:
             clients = (octaves == octave).nonzero().squeeze(1)
-            indices[clients] = _shuffled_batches(streams[clients], sizes[clients], batch, steps)
+            at = clients.to(sizes.device)
+            indices[at] = _shuffled_batches(streams[at], sizes[at], on_host[clients], batch, steps)
     return indices
 
 
-def _shuffled_batches(streams: Tensor, sizes: Tensor, batch: int, steps: int) -> Tensor:
+def _shuffled_batches(
+    streams: Tensor, sizes: Tensor, on_host: Tensor, batch: int, steps: int
+) -> Tensor:
     """Return batches of clients with more than ``batch`` samples: ``[c, steps, batch]``.
 
     The memory is that of the largest client's epoch times the smallest client's number of epochs,
@@ -153,16 +157,16 @@ def _shuffled_batches(streams: Tensor, sizes: Tensor, batch: int, steps: int) ->
     step = torch.arange(steps, device=sizes.device)
     per_epoch = (sizes // batch).unsqueeze(-1)
     epoch = step // per_epoch  # [c, steps]
-    order = _shuffles(streams, sizes, epochs=int(epoch.max()) + 1)  # [c, epochs, n]
+    epochs = (steps - 1) // (int(on_host.min()) // batch) + 1
+    order = _shuffles(streams, sizes, epochs, int(on_host.max()))  # [c, epochs, n]
     position = torch.arange(batch, device=sizes.device)
     index = (step % per_epoch).unsqueeze(-1) * batch + position  # [c, steps, batch]
     index = index + epoch.unsqueeze(-1) * order.shape[-1]
     return order.flatten(1).gather(1, index.flatten(1)).view(index.shape)
 
 
-def _shuffles(streams: Tensor, sizes: Tensor, epochs: int) -> Tensor:
-    """Return random orders of each client's samples, padded: ``[c, epochs, max(sizes)]``."""
-    longest = int(sizes.max())
+def _shuffles(streams: Tensor, sizes: Tensor, epochs: int, longest: int) -> Tensor:
+    """Return random orders of each client's samples, padded: ``[c, epochs, longest]``."""
     epoch_streams = bits(streams, epochs)  # [c, epochs]
     ranks = bits(epoch_streams, longest)
     is_padding = torch.arange(longest, device=sizes.device) >= sizes.unsqueeze(-1)

@@ -72,13 +72,15 @@ class Sampler:
         """Draw the batches of a round.
 
         Args:
-            clients: ``[c]``
-            batch_sizes: ``[c]`` samples per step of each client.
+            clients: ``[c]``, on the CPU or the device.
+            batch_sizes: ``[c]`` samples per step of each client; on the CPU, nothing waits for a
+                GPU here.
             local: How the clients train.
             key: The training and its round.
         """
-        words, sizes, device = self.words[clients], self.samples.sizes[clients], self.words.device
-        span, widest = local.span(key.round), int(batch_sizes.max())
+        device, span, widest = self.words.device, local.span(key.round), int(batch_sizes.max())
+        clients, batch_sizes = clients.to(device), batch_sizes.to(device)
+        words, sizes = self.words[clients], self.samples.sizes[clients]
         index = batches(streams(key, words), sizes, widest, len(span))  # [c, steps, b]
         if local.resample:
             bootstrap = streams(Key(key.seed, f"{key.purpose}/resample"), words)

@@ -98,7 +98,7 @@ class Trainer:
     ) -> None:
         self.optimizer_states: OptimizerStates = {}
         self._network, self._traits, self._words = network, traits, words
-        self._sizes, self._device = samples.sizes, samples.x.device
+        self._sizes, self._device = samples.sizes.cpu(), samples.x.device
         self._sampler = Sampler(samples, words, network.layout.dtype)
         self._executor = Executor(
             network, samples, augment, one_by_one=not traits.together, draws=traits.random
@@ -109,9 +109,7 @@ class Trainer:
 
     def train(self, task: TrainingTask) -> Tensor:
         """Train a round of each entry: ``[c, P]``."""
-        clients = torch.tensor(
-            [client for client, _ in task.entries], dtype=torch.int64, device=self._device
-        )
+        clients = torch.tensor([client for client, _ in task.entries], dtype=torch.int64)
         local, key = task.local, task.key
         states = self._states_of((key.seed, key.purpose), key.round == 0, local.keep_state)
         sizes = self._sizes[clients]
@@ -125,7 +123,7 @@ class Trainer:
             plan = self._sampler.plan(clients[positions], batch_sizes[positions], local, key)
             if task.weigh is not None:
                 plan = replace(plan, weights=plan.weights * task.weigh(positions, plan.index))
-            index = as_slice(positions.cpu())
+            index = as_slice(positions)
             chunk = task.select(index, positions.tolist())
             contiguous = isinstance(index, slice)
             out = rows[index] if contiguous else rows.new_empty(len(positions), rows.shape[1])
@@ -177,7 +175,7 @@ class Trainer:
         depend on each other.
         """
         done = [states[entry].steps if entry in states else 0 for entry in entries]
-        kind = torch.tensor(done, device=batch_sizes.device)
+        kind = torch.tensor(done)
         kinds = torch.stack([kind, batch_sizes if self._traits.mixes_samples else kind], dim=1)
         for kind in kinds.unique(dim=0):
             positions = (kinds == kind).all(1).nonzero().squeeze(1)

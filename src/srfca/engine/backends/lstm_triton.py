@@ -62,7 +62,8 @@ def _forward(
     model, rows, units = _place(t, models, ROWS, UNITS)
     unit = units[None, :]
     inside = (rows < batch) & (unit < HIDDEN)
-    source = inputs + tl.cast(t, tl.int64) * input_time + model * input_model + rows * input_row + unit
+    time = tl.cast(t, tl.int64)
+    source = inputs + time * input_time + model * input_model + rows * input_row + unit
     row = (model * length + t) * batch + rows
     i = _load(source, inside)
     f = _load(source + HIDDEN, inside)
@@ -112,11 +113,12 @@ def _backward(
     unit = units[None, :]
     inside = (rows < batch) & (unit < HIDDEN)
     row = (model * length + t) * batch + rows
-    own = (model * batch + rows) * HIDDEN + unit
+    time = tl.cast(t, tl.int64)
+    here = (model * batch + rows) * HIDDEN + unit
     state = tl.zeros([ROWS, UNITS], tl.float32)
     cell = tl.zeros([ROWS, UNITS], tl.float32)
     if t < length - 1:
-        cell = _load(carried + own, inside)
+        cell = _load(carried + here, inside)
         k = tl.arange(0, DEPTH)
         after = of_gates + (row + batch) * 4 * HIDDEN + k[None, :]
         column = weight + (model * HIDDEN + unit) * 4 * HIDDEN + k[:, None]
@@ -126,10 +128,10 @@ def _backward(
             known = deep[:, None] & (unit < HIDDEN)
             state = tl.dot(gate, tl.load(column + start, mask=known, other=0.0), state)
     if of_states is not None:
-        source = of_states + tl.cast(t, tl.int64) * state_time + model * state_model + rows * state_row + unit
+        source = of_states + time * state_time + model * state_model + rows * state_row + unit
         state += _load(source, inside)
     if of_cells is not None:
-        source = of_cells + tl.cast(t, tl.int64) * cell_time + model * cell_model + rows * cell_row + unit
+        source = of_cells + time * cell_time + model * cell_model + rows * cell_row + unit
         cell += _load(source, inside)
     source = gates + row * 4 * HIDDEN + unit
     i = _load(source, inside)
@@ -146,7 +148,7 @@ def _backward(
     tl.store(target + HIDDEN, cell * earlier * f * (1 - f), mask=inside)
     tl.store(target + 2 * HIDDEN, cell * i * (1 - g * g), mask=inside)
     tl.store(target + 3 * HIDDEN, state * squashed * o * (1 - o), mask=inside)
-    tl.store(carried + own, cell * f, mask=inside)
+    tl.store(carried + here, cell * f, mask=inside)
 
 
 def forward(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
