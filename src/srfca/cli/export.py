@@ -55,9 +55,8 @@ def export(
         check_format(format)
         result = load_result(run, model)
         clients = result.client_ids if all_clients else client or []
-        files = result.export(
-            out or find(run) / "models", format, clusters=cluster, clients=clients
-        )  # type: ignore[arg-type]
+        folder = out or find(run) / "models"
+        files = result.export(folder, format, clusters=cluster, clients=clients)  # type: ignore[arg-type]
     for path in files:
         show(str(path))
     has_own = result.individual_models is not None or result.fine_tuned_models is not None
