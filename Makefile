@@ -12,7 +12,7 @@ demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
 
 test: .venv/installed-dev  ## all tests but those on a real network; COVERAGE=--cov measures coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(COVERAGE) -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -rs $(COVERAGE) -m "not slow"
 
 test-slow: .venv/installed-dev  ## the tests on a real network: some minutes
 	$(BIN)/python -m pytest -m slow

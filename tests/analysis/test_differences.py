@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from srfca import ClientData, InputError, Simulation
-from srfca.analysis.differences import Names, describe_data, difference_words, table_names
+from srfca.analysis.describe_data import Names, describe_data, table_names
+from srfca.analysis.difference_words import difference_words
 from srfca.analysis.layers import layer_differences
 from srfca.data.transforms import permute_labels
 from srfca.models import linear, mlp
@@ -78,7 +79,7 @@ def test_swapped_labels_differ_within_their_classes() -> None:
     clients = []
     for label in LABELS.tolist():
         y = RNG.integers(3, size=200)
-        x = (np.eye(3)[y] + 0.3 * RNG.normal(size=(200, 3))).astype(np.float32)
+        x = (np.eye(3)[y] * [2, 1, 1] + 0.3 * RNG.normal(size=(200, 3))).astype(np.float32)
         clients.append(swap(x, y) if label == 0 else (x, y))
     federation = Simulation(ClientData.from_arrays(clients), linear(3, 3))
     first, _ = describe_data(federation, LABELS, CLUSTERS, Names())
@@ -86,8 +87,13 @@ def test_swapped_labels_differ_within_their_classes() -> None:
     swapped = [difference for difference in first.class_differences[:2] if difference is not None]
     assert min(swapped) > 1
     assert len(swapped) == 2
-    assert first.words.startswith("inputs differ, in standard deviations, within class ")
-    assert "2 (" not in first.words
+    parts = sorted(first.words.split("; "))
+    assert [part.split(":")[0] for part in parts] == [
+        "within class 0, input 0 is lower", "within class 1, input 0 is higher",
+    ]  # fmt: skip
+    as_images, _ = describe_data(federation, LABELS, CLUSTERS, Names(input_shape=(1, 3)))
+    assert as_images.words.startswith("inputs differ, in standard deviations, within class ")
+    assert "2 (" not in as_images.words
 
 
 def test_targets_that_are_values_are_a_column() -> None:

@@ -130,6 +130,43 @@ def test_tensorboard_reads_what_a_command_logged(tmp_path: Path) -> None:
     assert len(steps) > 2
 
 
+def test_every_run_of_a_comparison_is_logged(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs srfca[tensorboard]")
+    done = srfca(
+        "compare", "rotated-digits", *QUICK, "--methods", "sr-fca,ifca", "--k", "2", "--seeds", "2",
+        "--jobs", "1", "--track", f"tensorboard:{tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "rotated-digits-ifca-k2-seed0", "rotated-digits-ifca-k2-seed1",
+        "rotated-digits-sr-fca-seed0", "rotated-digits-sr-fca-seed1",
+    ]  # fmt: skip
+    assert "did you mean 'wandb'?" in srfca("compare", "rotated-digits", "--track", "wandbb").stderr
+
+
+def test_a_resumed_run_is_tracked_as_before_or_as_asked(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs srfca[tensorboard]")
+    out, logs = str(tmp_path / "run"), [tmp_path / name for name in ("first", "second")]
+    options = ("--method", "global", "--out", out, "--journal")
+    done = srfca("run", "rotated-digits", *QUICK, *options, "--track", f"tensorboard:{logs[0]}")
+    assert done.returncode == 0, done.stderr
+    assert srfca("resume", out).returncode == 0
+    assert srfca("resume", out, "--track", f"tensorboard:{logs[1]}").returncode == 0
+    assert [len(list(folder.iterdir())) for folder in logs] == [2, 1]
+
+
+def test_an_experiment_of_mlflow_may_be_created_by_another_process(stub: Stub) -> None:
+    found = iter([None, SimpleNamespace(experiment_id="7")])
+    stub.get_experiment_by_name = lambda name: next(found)  # type: ignore[method-assign]
+
+    def exists(name: str) -> str:
+        raise RuntimeError("experiment exists")
+
+    stub.create_experiment = exists  # type: ignore[method-assign]
+    small_run(MLflow("mine"))
+    assert stub.ended == ["FINISHED"]
+
+
 @pytest.mark.parametrize("make", [WandB, MLflow])
 def test_a_tracker_that_cannot_begin_stops_the_run_at_once(
     stub: Stub, make: Any, monkeypatch: pytest.MonkeyPatch

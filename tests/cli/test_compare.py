@@ -220,25 +220,30 @@ def test_a_reference_is_trained_apart_from_the_methods(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert not any(line.startswith("| Global") for line in lines)
-    [reference] = [line for line in lines if line.startswith("Reference for seed 0")]
+    [reference] = [line for line in lines if line.startswith("Reference, apart from")]
     assert "Global (test accuracy " in reference
     assert "Local" not in reference
     assert ", 40 local steps and " in reference
     [head] = [line for line in lines if line.startswith("| cluster ")]
     assert "points over one model" in head
     assert "points over alone" in head
-    [run] = (tmp_path / "reference").iterdir()
-    assert run.name.startswith("global-seed0-")
-    [first] = tmp_path.glob("sr-fca-seed0-*")
-    analysis = Analysis.load(first)
-    assert analysis.reference is not None
-    assert analysis.reference.source == "runs"
-    assert analysis.reference.together is not None
-    changed = run.stat().st_mtime_ns
+    [gains] = [line for line in lines if line.startswith("Over 2 seeds, test accuracy of SR-FCA ")]
+    assert "that of Global" in gains
+    assert "that of Local" in gains
+    references = sorted((tmp_path / "reference").iterdir())
+    assert [path.name[:12] for path in references] == ["global-seed0", "global-seed1"]
+    for seed in (0, 1):
+        [folder] = tmp_path.glob(f"sr-fca-seed{seed}-*")
+        analysis = Analysis.load(folder)
+        assert analysis.reference is not None
+        assert analysis.reference.source == "runs"
+        assert analysis.reference.together is not None
+    changed = [path.stat().st_mtime_ns for path in references]
     again = srfca(*arguments)
     assert "4 of 4 runs were read from --out." in again.stdout
     assert again.stdout.splitlines()[-2:] == lines[-2:]
-    assert run.stat().st_mtime_ns == changed, "it is not repeated"
+    now = [path.stat().st_mtime_ns for path in references]
+    assert now == changed, "they are not repeated"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,10 @@ def test_the_models_of_a_run_are_written(runs: Path, tmp_path: Path) -> None:
     names = ["cluster-0.safetensors", "cluster-1.safetensors", "models.json"]
     assert [Path(line).name for line in lines[:3]] == names
     assert "models of their own" in lines[3]
+    by_default = srfca("export", str(runs / "ifca-k2"))
+    assert by_default.stdout.splitlines()[:3] == [
+        str(find(runs / "ifca-k2") / "models" / name) for name in names
+    ]
 
 
 def test_one_client_or_all_of_them(runs: Path, tmp_path: Path) -> None:

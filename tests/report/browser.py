@@ -16,6 +16,8 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars",
 )  # fmt: skip
+WAIT_SECONDS = 240
+"""Longest wait for the page: only one that is broken takes so long."""
 
 
 def require_browser() -> None:
@@ -89,19 +91,34 @@ def requests(driver: Any) -> list[str]:
     return [address for address in addresses if not address.startswith(own)]
 
 
-def draw_all(driver: Any) -> int:
-    """Scroll through the page until all charts of the view are drawn; return their number."""
+def wait_until(driver: Any, script: str, *arguments: Any) -> None:
+    """Wait until a script returns true; for minutes, because the machine may be busy.
+
+    Args:
+        driver: The browser.
+        script: A JavaScript function's body.
+        arguments: Of the script.
+
+    Raises:
+        selenium.common.exceptions.TimeoutException: If it never does.
+    """
     from selenium.webdriver.support.ui import WebDriverWait
 
+    waiting = WebDriverWait(driver, WAIT_SECONDS)
+    waiting.until(lambda d: d.execute_script(script, *arguments), f"never true: {script}")
+
+
+def draw_all(driver: Any) -> int:
+    """Scroll through the page until all charts of the view are drawn; return their number."""
     driver.execute_script("window.scrollTo(0, 0)")
     charts = driver.execute_script(
         "const charts = [...document.querySelectorAll('.view:not([hidden]) .chart')];"
         "charts.forEach((chart) => chart.scrollIntoView()); return charts.length"
     )
-    undrawn = (
+    wait_until(
+        driver,
         "const next = [...document.querySelectorAll('.view:not([hidden]) .chart')]"
         ".find((chart) => chart.dataset.drawn !== 'yes');"
-        "if (next) next.scrollIntoView({behavior: 'instant', block: 'center'}); return !next"
+        "if (next) next.scrollIntoView({behavior: 'instant', block: 'center'}); return !next",
     )
-    WebDriverWait(driver, 60).until(lambda d: d.execute_script(undrawn))
     return int(charts)

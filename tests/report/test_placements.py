@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from srfca.methods._common.assignment import Assignment
@@ -27,6 +28,7 @@ def test_placements_by_losses_are_described() -> None:
     )
     sure, unsure, outside, absent = placements(["a", "b", "c", "d"], given, True, 4.25)
     assert (sure.cluster, sure.next, sure.margin, sure.note) == (1, 2, 0.5, "")
+    assert unsure.margin == pytest.approx(0.02 / 0.52)
     assert unsure.cluster == 0
     assert unsure.note == "nearly a coin toss between clusters 0 and 1: more samples would tell"
     assert (outside.cluster, outside.nearest) == (None, 1)

@@ -29,6 +29,7 @@ from srfca.methods import Result, RoundEnd, RunStart, Stage
 from srfca.report.view import moved_clients
 from tests.cli.command import srfca
 from tests.report.browser import (
+    WAIT_SECONDS,
     browser,
     draw_all,
     forget,
@@ -36,6 +37,7 @@ from tests.report.browser import (
     problems,
     requests,
     require_browser,
+    wait_until,
 )
 
 pytest.importorskip("starlette", reason="needs srfca[watch]")
@@ -73,7 +75,9 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def get(url: str, **headers: str) -> str:
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as reply:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers=headers), timeout=WAIT_SECONDS
+    ) as reply:
         text: str = reply.read().decode()
         return text
 
@@ -289,10 +293,10 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     assert "Running" in get(url)
     with pytest.raises(urllib.error.HTTPError, match="400"):
         get(url, Host="evil.example")
-    stream = urllib.request.urlopen(f"{url}events", timeout=60)
+    stream = urllib.request.urlopen(f"{url}events", timeout=WAIT_SECONDS)
     assert stream.readline() == b"event: status\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
     stream.close()
     assert (process.returncode, errors) == (0, "")
 
@@ -313,13 +317,14 @@ class Watcher(Monitor):
 
 
 def wait_for(driver: Any, selector: str, text: str) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    script = (
+    """Wait until an element of the page has a text."""
+    wait_until(
+        driver,
         "return [...document.querySelectorAll(arguments[0])]"
-        ".some((e) => e.textContent.includes(arguments[1]))"
+        ".some((e) => e.textContent.includes(arguments[1]))",
+        selector,
+        text,
     )
-    WebDriverWait(driver, 120).until(lambda d: d.execute_script(script, selector, text))
 
 
 def test_the_page_follows_a_run_and_ends_with_its_report(tmp_path: Path) -> None:

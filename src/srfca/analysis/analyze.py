@@ -11,7 +11,8 @@ import torch
 from srfca.analysis.analysis import Analysis, DecisionNotes
 from srfca.analysis.client_scores import best_split
 from srfca.analysis.confidence import measure_confidence
-from srfca.analysis.differences import Differences, Names, describe_data, table_names
+from srfca.analysis.describe_data import Names, describe_data, table_names
+from srfca.analysis.differences import Differences
 from srfca.analysis.evidence import Evidence, collect_evidence, shared_clusters
 from srfca.analysis.layers import layer_differences
 from srfca.analysis.reference import Reference, history_reference

@@ -39,13 +39,20 @@ class MLflow(Tracker):
 
     def begin(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Begin a run in the experiment."""
-        existing = self._client.get_experiment_by_name(self.experiment)
-        number = (
-            existing.experiment_id if existing else self._client.create_experiment(self.experiment)
-        )
-        self._run = self._client.create_run(number, run_name=name).info.run_id
+        self._run = self._client.create_run(self._experiment_id(), run_name=name).info.run_id
         params = [self._param(key, str(value)[:MAX_LENGTH]) for key, value in parameters.items()]
         self._client.log_batch(self._run, params=params)
+
+    def _experiment_id(self) -> str:
+        """Return the id of the experiment; create it unless another process just did."""
+        if existing := self._client.get_experiment_by_name(self.experiment):
+            return str(existing.experiment_id)
+        try:
+            return str(self._client.create_experiment(self.experiment))
+        except Exception:
+            if existing := self._client.get_experiment_by_name(self.experiment):
+                return str(existing.experiment_id)
+            raise
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Log metrics in one batch."""

@@ -34,6 +34,7 @@ def show_answer(
         show("What differs", style="bold")
         for line in differences:
             show(f"- {line}")
+        show("")
     show(f"{analysis.sentence()} {truth if analysis.clustered else ''}".rstrip())
     if path is not None:
         show(f"A line for each client: {path}")

@@ -20,6 +20,7 @@ from srfca.cli.options import (
     SavedRuns,
     Seed,
     TableFiles,
+    Track,
     interruptible,
     method_keys,
     whole_number,
@@ -81,10 +82,12 @@ def compare(
     jobs: Jobs = None,
     table: TableFiles = None,
     report: ReportFile = None,
+    track: Track = None,
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
     """Run several methods side by side, on an experiment or on your data."""
+    from srfca.callbacks import make_trackers
     from srfca.cli import tables
     from srfca.cli.console import show
     from srfca.cli.execute import execute_with_progress
@@ -98,6 +101,7 @@ def compare(
         for path in table or []:
             files.check(path)
         check_report(report)
+        make_trackers(track or [], "")  # what is wrong with them is said before anything runs
         keys = None if methods is None else method_keys(methods)
         experiment = options.load(keys, fine_tune, curves, ["sr-fca"] if equal_budget else [])
         keys = keys or comparing.default_methods(experiment)
@@ -108,13 +112,13 @@ def compare(
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
         executor = RunExecutor(
-            experiment, options.device, options.data_dir, folder, monitor, analyzes=True
+            experiment, options.device, options.data_dir, folder, monitor, True, tuple(track or ())
         )
         comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
         reference: Comparison | None = None
         if not no_reference and comparison.metrics and (folder is not None or not as_json):
             reference_runs = comparing.reference_specs(experiment, specs, equal_budget)
-            progress = RunsProgress(len(reference_runs), parallel=jobs > 1, lines=not as_json)
+            progress = RunsProgress(len(reference_runs), jobs > 1, not as_json, "reference ")
             reference = execute_with_progress(
                 _reference_executor(executor), reference_runs, jobs, progress, as_json=False
             )
@@ -155,7 +159,7 @@ def _reference_executor(executor: RunExecutor) -> RunExecutor:
     from srfca.experiments.answer import REFERENCE_FOLDER
 
     out = None if executor.out is None else executor.out / REFERENCE_FOLDER
-    return replace(executor, out=out, analyzes=False)
+    return replace(executor, out=out, analyzes=False, track=())
 
 
 def _answers(
@@ -204,7 +208,13 @@ def show_report(
     from srfca.cli import tables
     from srfca.cli.answer import show_answer
     from srfca.cli.console import show
-    from srfca.report.words import clusters_sentence, reference_sentence, truth_sentence
+    from srfca.experiments.answer import ALONE, TOGETHER
+    from srfca.report.words import (
+        clusters_sentence,
+        gains_sentence,
+        reference_sentence,
+        truth_sentence,
+    )
 
     for table in report.tables:
         show(table.title, style="bold")
@@ -224,9 +234,19 @@ def show_report(
             show(reference_sentence(reference.metrics))
         for line in tables.failure_lines(reference.failures):
             show(f"Reference: {line}")
-    if first is not None:
-        title = f"Clusters of {first.metrics['name']}, seed {first.metrics['seed']}"
-        show_answer(first.analysis, first.path, title, truth_sentence(first.metrics))
+    if first is None:
+        return
+    method = first.metrics["method"]
+    runs = [*report.runs, *(() if reference is None else reference.metrics)]
+    gains = gains_sentence(
+        [run for run in runs if run["method"] == method],
+        [run for run in runs if run["method"] in {TOGETHER, ALONE} - {method}],
+    )
+    if gains:
+        show(gains)
+    show("")
+    title = f"Clusters of {first.metrics['name']}, seed {first.metrics['seed']}"
+    show_answer(first.analysis, first.path, title, truth_sentence(first.metrics))
 
 
 def _numbers(k: str | None) -> tuple[int, ...] | None:

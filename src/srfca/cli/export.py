@@ -14,7 +14,6 @@ from srfca.errors import require
 
 def export(
     run: SavedRun,
-    out: Annotated[Path, typer.Option(help="The folder for the files.")],
     format: Annotated[
         str,
         typer.Option(
@@ -37,10 +36,15 @@ def export(
     all_clients: Annotated[
         bool, typer.Option("--all-clients", help="The final models of all clients instead.")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder for the files; default: models, in the folder of the run."),
+    ] = None,
     model: Factory = None,
 ) -> None:
     """Write the models of a run as files, one for each cluster."""
     from srfca.cli.console import show
+    from srfca.experiments.saved import find
     from srfca.models.export import check_format
 
     with interruptible():
@@ -51,7 +55,8 @@ def export(
         check_format(format)
         result = load_result(run, model)
         clients = result.client_ids if all_clients else client or []
-        files = result.export(out, format, clusters=cluster, clients=clients)  # type: ignore[arg-type]
+        folder = out or find(run) / "models"
+        files = result.export(folder, format, clusters=cluster, clients=clients)  # type: ignore[arg-type]
     for path in files:
         show(str(path))
     has_own = result.individual_models is not None or result.fine_tuned_models is not None

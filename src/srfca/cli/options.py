@@ -92,6 +92,13 @@ ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Write a page about what was found: .html."),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND[:PLACE]",
+        help="Log every round: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT. Repeatable.",
+    ),
+]
 SavedRuns = Annotated[
     Path | None,
     typer.Option(help="Save runs in this folder; runs that it holds are not repeated."),

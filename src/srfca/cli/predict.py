@@ -83,7 +83,7 @@ def assign(run: SavedRun, new: NewFile, as_json: Json = False, model: Factory = 
         return
     show(placements_table(placed))
     for labels, text in (
-        (True, "Margin: how much larger the loss of the next cluster's model is."),
+        (True, "Margin: how much larger the loss of the next cluster's model is, relative to it."),
         (False, "Margin: how many standard deviations less alike the next cluster's inputs are."),
     ):
         if any(placement.labels == labels for placement in placed):
@@ -109,10 +109,12 @@ def csv_text(predictions: Predictions) -> str:
 
 def sentence(placement: Placement) -> str:
     """Say where a newcomer was placed, or why not."""
+    from srfca.analysis.names import percent
+
     note = f": {placement.note}" if placement.note else ""
     if placement.cluster is None:
         return f"client {placement.client!r} is in no cluster, and has no predictions{note}"
-    sure = "" if placement.confidence is None else f", confidence {placement.confidence:.2f}"
+    sure = "" if placement.confidence is None else f", confidence {percent(placement.confidence)}"
     return (
         f"client {placement.client!r} is new, and placed in cluster {placement.cluster}{sure}{note}"
     )

@@ -34,15 +34,16 @@ class RunsProgress:
         total: Number of runs.
         parallel: Whether there are several processes.
         lines: Print a line for each run if standard error is not a terminal.
+        kind: Of the runs, before the word "runs" and the numbers of lines.
     """
 
-    def __init__(self, total: int, parallel: bool, lines: bool) -> None:
-        self.total, self.finished = total, 0
+    def __init__(self, total: int, parallel: bool, lines: bool, kind: str = "") -> None:
+        self.total, self.finished, self.kind = total, 0, kind
         self.stage_bars = ProgressBars()
         terminal = self.stage_bars.console.is_terminal
         self._lines = lines and not terminal
         self.bar = Progress(
-            TextColumn("{task.completed} of {task.total} runs"),
+            TextColumn(f"{{task.completed}} of {{task.total}} {kind}runs"),
             BarColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.description}"),
@@ -51,15 +52,15 @@ class RunsProgress:
             disable=not (terminal and parallel),
         )
         self._task = self.bar.add_task("", total=total)
-        self.stage_bars.prefix = f"1/{total} "
+        self.stage_bars.prefix = f"{kind}1/{total} "
 
     def on_finish(self, outcome: RunOutcome) -> None:
         """Show that a run has finished."""
         self.finished += 1
-        self.stage_bars.prefix = f"{self.finished + 1}/{self.total} "
+        self.stage_bars.prefix = f"{self.kind}{self.finished + 1}/{self.total} "
         self.bar.update(self._task, completed=self.finished, description=f"last: {outcome.spec}")
         if self._lines and not outcome.reused and not outcome.postponed:
-            line = f"{self.finished}/{self.total} {outcome_line(outcome)}"
+            line = f"{self.kind}{self.finished}/{self.total} {outcome_line(outcome)}"
             print(line, file=sys.stderr, flush=True)
 
 

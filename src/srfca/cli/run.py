@@ -17,6 +17,7 @@ from srfca.cli.options import (
     Json,
     ReportFile,
     Seed,
+    Track,
     interruptible,
     with_experiment,
 )
@@ -86,14 +87,7 @@ def run(
         ),
     ] = False,
     report: ReportFile = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND[:PLACE]",
-            help="Log every round: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT. "
-            "Repeatable.",
-        ),
-    ] = None,
+    track: Track = None,
 ) -> None:
     """Run one method, SR-FCA by default, on an experiment or on your data."""
     from srfca.callbacks import Monitor, ProgressBars, ProgressFolder, make_trackers
@@ -137,7 +131,7 @@ def run(
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
                 "reference": reference, "no_differences": no_differences, "as_json": as_json,
-                "input_statistics": input_statistics,
+                "input_statistics": input_statistics, "report": report, "track": track,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / saved.JOURNAL_FOLDER
@@ -184,11 +178,22 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="As of 'srfca run'; default: what the run was given."),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND[:PLACE]", help="As of 'srfca run'; default: what the run was given."
+        ),
+    ] = None,
 ) -> None:
     """Continue a run that was killed."""
     from srfca.cli import saved_command
 
-    run(**saved_command.read(folder), out=folder, journal=True)
+    given = {name: value for name, value in (("report", report), ("track", track)) if value}
+    run(**saved_command.read(folder) | given, out=folder, journal=True)
 
 
 def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> None:

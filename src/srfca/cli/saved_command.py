@@ -13,8 +13,10 @@ from srfca.json_files import damaged, read_json, write_json
 FILE = "command.json"
 FORMAT = 1
 _REMEDY = "start the run again with 'srfca run' and its options, and --overwrite"
-_PATHS = ("data", "data_dir")
-_NOT_SAVED = ("out", "journal", "report", "track", "overwrite", "literal")
+_PATHS = ("data", "data_dir", "report")
+_NOT_SAVED = ("out", "journal", "overwrite", "literal")
+_FREE = {"as_json": None, "report": None, "track": None}
+"""What may differ when a run is continued: it does not change the result."""
 
 
 def write(folder: Path, arguments: dict[str, Any]) -> None:
@@ -27,7 +29,7 @@ def write(folder: Path, arguments: dict[str, Any]) -> None:
     if (folder / FILE).exists():
         present, new = read(folder), _with_paths(json.loads(text))
         require(
-            present | {"as_json": None} == new | {"as_json": None},
+            present | _FREE == new | _FREE,
             f"{folder} holds the journal of a run with other settings: choose another --out, "
             f"continue that run with 'srfca resume {folder}', or replace it with --overwrite",
         )

@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from srfca.analysis.names import percent
 from srfca.report.methods import needs, short_citation, summary_line
 from srfca.report.summary import Table as Summary
 
@@ -138,9 +139,9 @@ def placements_table(placements: Sequence[Placement]) -> Table:
         table.add_row(
             placement.client,
             "none" if placement.cluster is None else str(placement.cluster),
-            _number(placement.confidence, "{:.2f}"),
+            "-" if placement.confidence is None else percent(placement.confidence),
             "-" if placement.next is None else str(placement.next),
-            _number(placement.margin, "{:.3g}"),
+            _number(placement.margin, "{:.2f}"),
             placement.note,
         )
     return table

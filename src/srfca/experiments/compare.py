@@ -123,11 +123,11 @@ def run_specs(
 def reference_specs(
     experiment: Experiment, specs: Sequence[RunSpec], equal_budget: bool = False
 ) -> list[RunSpec]:
-    """Return the runs of Global and Local that answers lack to be compared with, of one seed.
+    """Return the runs of Global and Local that answers lack to be compared with, for every seed.
 
     Args:
         experiment: What is run.
-        specs: The runs of a comparison; the seed is that of the first one.
+        specs: The runs of a comparison.
         equal_budget: As in the comparison.
 
     Returns:
@@ -138,13 +138,13 @@ def reference_specs(
         >>> experiment = config.load("rotated-digits")
         >>> specs = run_specs(experiment, ["sr-fca", "local"], seeds=[3, 4])
         >>> [str(spec) for spec in reference_specs(experiment, specs)]
-        ['Global seed 3']
+        ['Global seed 3', 'Global seed 4']
     """
     methods = {spec.method for spec in specs}
     if not any(method_class(key).clustered for key in methods):
         return []
     missing = [key for key in (TOGETHER, ALONE) if key not in methods]
-    return run_specs(experiment, missing, [specs[0].seed], None, equal_budget)
+    return run_specs(experiment, missing, [spec.seed for spec in specs], None, equal_budget)
 
 
 def execute(

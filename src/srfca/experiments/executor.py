@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from srfca.analysis import Analysis
 from srfca.analysis.files import ANALYSIS_FILE
+from srfca.callbacks import make_trackers
 from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
@@ -116,6 +117,7 @@ class RunExecutor:
         out: A folder to save runs in.
         monitor: Follows the stages of each run.
         analyzes: Whether runs that find clusters are analyzed.
+        track: Trackers that log each run: ``KIND`` or ``KIND:PLACE`` (``make_trackers``).
     """
 
     experiment: Experiment
@@ -124,6 +126,7 @@ class RunExecutor:
     out: Path | None = None
     monitor: Monitor | None = None
     analyzes: bool = False
+    track: tuple[str, ...] = ()
     _federations: dict[int, Simulation] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
@@ -135,7 +138,9 @@ class RunExecutor:
             with nullcontext() if out is None else locked(out):
                 federation = self._federation(spec.seed, monitor)
                 with collected_warnings() as messages:
-                    run = runner.run_method(experiment, spec.method, federation, spec.seed, monitor)
+                    run = runner.run_method(
+                        experiment, spec.method, federation, spec.seed, self._tracked(spec, monitor)
+                    )
                 analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
                 if out is not None:
                     saved.save(run, experiment, out, analysis)
@@ -163,8 +168,20 @@ class RunExecutor:
     def for_worker(self) -> RunExecutor:
         """Return a copy for another process, without monitor."""
         return RunExecutor(
-            self.experiment, self.device, self.folder, self.out, analyzes=self.analyzes
+            self.experiment,
+            self.device,
+            self.folder,
+            self.out,
+            analyzes=self.analyzes,
+            track=self.track,
         )
+
+    def _tracked(self, spec: RunSpec, monitor: Monitor | None) -> Monitor | None:
+        """Return a monitor that also logs the run, if runs are tracked."""
+        if not self.track:
+            return monitor
+        trackers = make_trackers(self.track, f"{self.experiment.name}-{spec.label}")
+        return Monitors([*(() if monitor is None else (monitor,)), *trackers])
 
     def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
         """Return the clients of a seed; those of the latest seed are kept."""

@@ -25,8 +25,8 @@ class Placement:
         nearest: The cluster that is nearest to it; None if it did not reply.
         confidence: How sure the nearest cluster is against the next one, from 0 to 1.
         next: The next cluster, None if there is only one.
-        margin: How much larger the loss of the next cluster's model is; without labels, how many
-            standard deviations less alike its inputs are.
+        margin: How much larger the loss of the next cluster's model is, relative to the larger one;
+            without labels, how many standard deviations less alike its inputs are.
         labels: Whether it was placed by labels.
         note: What a person should know of it, empty if there is nothing.
     """
@@ -63,7 +63,7 @@ def placements(
         nearest, following = int(order[0]), int(order[1]) if len(order) > 1 else None
         margin = None
         if following is not None:
-            margin = float(distances[client, following] - distances[client, nearest])
+            margin = _margin(distances[client, nearest], distances[client, following], labels)
         score = float(assignment.scores[client, nearest])
         note = _note(label, nearest, following, confidence, score, labels, limit)
         cluster = label if label >= 0 else None
@@ -71,6 +71,18 @@ def placements(
             Placement(name, cluster, nearest, confidence, following, margin, labels, note)
         )
     return placed
+
+
+def _margin(nearest: float, following: float, relative: bool) -> float:
+    """Return how much further the next cluster is.
+
+    >>> _margin(0.25, 1.0, True), _margin(0.25, 1.0, False)
+    (0.75, 0.75)
+    >>> _margin(1.0, 4.0, True), _margin(1.0, 4.0, False)
+    (0.75, 3.0)
+    """
+    larger = max(abs(nearest), abs(following)) if relative else 1.0
+    return float((following - nearest) / larger) if larger else 0.0
 
 
 def _note(

@@ -17,6 +17,7 @@ from tests.report.browser import (
     problems,
     requests,
     require_browser,
+    wait_until,
 )
 from tests.report.made_up import made_up_run
 from tests.report.made_up_views import made_up_view
@@ -51,11 +52,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pause(driver: Any) -> None:
-    """Let the page's events happen."""
-    driver.execute_async_script("setTimeout(arguments[0], 50)")
-
-
 def open_page(driver: Any, pages: Path, name: str, width: int = 1280, dark: bool = False) -> None:
     look(driver, width, dark=dark)
     driver.get("about:blank")
@@ -67,13 +63,11 @@ def open_page(driver: Any, pages: Path, name: str, width: int = 1280, dark: bool
 
 def wait_for_tables(driver: Any) -> None:
     """Wait until the page's script has filled all tables of clients."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    filled = (
+    wait_until(
+        driver,
         "return [...document.querySelectorAll('.client-table')]"
-        ".every((table) => table.querySelector('[role=status]'))"
+        ".every((table) => table.querySelector('[role=status]'))",
     )
-    WebDriverWait(driver, 60).until(lambda d: d.execute_script(filled))
 
 
 def texts(driver: Any, selector: str) -> list[str]:
@@ -160,16 +154,14 @@ def test_the_theme_follows_the_person_and_the_switch(driver: Any, pages: Path) -
     color = "return getComputedStyle(document.body).backgroundColor"
     label = (
         "return document.querySelector('[data-chart=\"run-scores\"] .role-axis-label text')"
-        ".getAttribute('fill')"
+        "?.getAttribute('fill')"
     )
-    from selenium.webdriver.support.ui import WebDriverWait
-
     axis = driver.execute_script(label)
     assert driver.execute_script(color) == "rgb(20, 23, 27)"
     driver.execute_script("document.getElementById('theme').click()")
     assert driver.execute_script(color) == "rgb(245, 246, 248)"
-    changed = WebDriverWait(driver, 20).until(lambda d: d.execute_script(label) != axis)
-    assert changed, "charts have the colors of the theme"
+    other = f"const color = (() => {{ {label} }})(); return color && color !== arguments[0]"
+    wait_until(driver, other, axis)  # charts have the colors of the theme
     driver.execute_script("localStorage.clear()")
     assert problems(driver) == []
 
@@ -190,19 +182,20 @@ def test_a_phone_has_no_horizontal_overflow(driver: Any, pages: Path, name: str)
 
 def test_runs_of_a_comparison_are_opened_by_link_and_by_list(driver: Any, pages: Path) -> None:
     open_page(driver, pages, "comparison")
-    shown = "return [...document.querySelectorAll('.view:not([hidden])')].map((v) => v.id)"
-    assert driver.execute_script(shown) == ["comparison0"]
+    only = (
+        "const shown = [...document.querySelectorAll('.view:not([hidden])')].map((v) => v.id);"
+        "return shown.join() === arguments[0]"
+    )
+    wait_until(driver, only, "comparison0")
     link = driver.find_element("css selector", 'a[href="#run1"]')
     driver.execute_script("arguments[0].click()", link)
-    pause(driver)
-    assert driver.execute_script(shown) == ["run1"]
+    wait_until(driver, only, "run1")
     assert draw_all(driver) >= 3
     driver.execute_script(
         "const picker = document.getElementById('picker'); picker.value = 'comparison0';"
         "picker.dispatchEvent(new Event('change'))"
     )
-    pause(driver)
-    assert driver.execute_script(shown) == ["comparison0"]
+    wait_until(driver, only, "comparison0")
     assert problems(driver) == []
 
 
@@ -212,13 +205,14 @@ def test_numbers_of_a_chart_are_shown_as_a_table(driver: Any, pages: Path) -> No
         "document.querySelectorAll('details.numbers').forEach((d) => { d.open = true });"
         "return document.querySelectorAll('details.numbers').length"
     )
-    pause(driver)
-    tables = driver.execute_script(
-        "return [...document.querySelectorAll('[data-numbers]')]"
-        ".map((d) => d.querySelectorAll('tbody tr').length)"
+    assert opened >= 3
+    wait_until(
+        driver,
+        "const rows = [...document.querySelectorAll('[data-numbers]')]"
+        ".map((d) => d.querySelectorAll('tbody tr').length);"
+        "return rows.length === arguments[0] && Math.min(...rows) >= 2",
+        opened,
     )
-    assert len(tables) == opened
-    assert min(tables) >= 2
 
 
 def test_the_page_is_accessible(driver: Any, pages: Path) -> None:
