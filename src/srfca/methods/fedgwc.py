@@ -66,7 +66,7 @@ class FedGWC(Method):
         return 1.0
 
     def solve(self, run: Run) -> Answer:
-        """In each round: train the clusters, reward their clients, split clusters that are ready."""
+        """In each round: train the clusters, reward their clients, split clusters."""
         count = ceil(self.participation * run.num_clients - 1e-9)
         clusters = [Cluster.of(run.everyone, count)]
         models, splits = run.initial_model().unsqueeze(0), list[dict[str, int]]()

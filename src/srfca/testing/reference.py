@@ -363,7 +363,7 @@ class ReferenceFederation:
         return torch.stack(rows)
 
     def posterior(self, mixture: Mixture, entry: int, client: int) -> Tensor:
-        """Return the posterior of each model of an entry, given each training sample: ``[k, n]``."""
+        """Return the posterior of each model, given each training sample: ``[k, n]``."""
         x, y = self.samples["train"].of(client)
         odds = []
         for number, row in enumerate(mixture.models):
