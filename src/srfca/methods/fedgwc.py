@@ -36,8 +36,8 @@ class FedGWC(Method):
         participation: In each round, as many clients of each cluster take part as this fraction of
             all clients; a cluster of no more clients is not split any further. With 1 none is.
         gamma: How fast the affinity of two clients falls with the distance of their interactions.
-        eps: A cluster is looked at when its interactions change by less than this, as a running
-            mean of squares, in as many rounds as it takes to ask all of its clients once.
+        eps: A cluster may be split when its interactions have changed by less than this, as a
+            running mean of squares, for as many rounds as it takes to ask all of its clients.
         max_split: Clusters that a cluster is split into at once, at most.
         weighted: Weight clients by their number of samples; otherwise all alike.
     """
@@ -51,12 +51,12 @@ class FedGWC(Method):
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "participation": Range(0.1, 0.5),
         "gamma": Range(0.1, 10.0, log=True),
-        "eps": Range(1e-5, 0.1, log=True),
+        "eps": Range(1e-4, 0.1, log=True),
     }
 
     participation: float = constrained(0.1, more_than=0, at_most=1)
     gamma: float = constrained(0.1, more_than=0)
-    eps: float = constrained(1e-5, more_than=0)
+    eps: float = constrained(0.01, more_than=0)
     max_split: int = constrained(4, at_least=2)
     weighted: bool = True
 
@@ -131,7 +131,7 @@ class Cluster:
         clients: ``[n]``
         count: Participants of a round.
         interactions: ``[n, n]`` running means of the reward of a client, by row, over the rounds
-            that it shared with another one, by column.
+            that it shared with another one, by column; relative to the mean reward of the round.
         change: Running mean of squared changes of the interactions.
         calm: Rounds in a row with a small change.
     """
@@ -145,8 +145,7 @@ class Cluster:
     @classmethod
     def of(cls, clients: Clients, count: int) -> Cluster:
         """Return a cluster of clients ``[n]`` of which nothing is known yet."""
-        n = len(clients)
-        return cls(clients, count, np.full((n, n), 1 / n**2))
+        return cls(clients, count, np.ones((len(clients), len(clients))))
 
     @property
     def can_split(self) -> bool:
@@ -173,7 +172,7 @@ class Cluster:
         rewards = gaussian_rewards(losses[clients], sizes[clients])
         alpha, cells = self.count / len(self.clients), np.ix_(known, known)
         old = self.interactions[cells]
-        new = (1 - alpha) * old + alpha * (rewards / rewards.sum())[:, None]
+        new = (1 - alpha) * old + alpha * (rewards / rewards.mean())[:, None]
         self.interactions[cells] = new
         self.change = (1 - alpha) * self.change + alpha * float(np.square(new - old).mean())
         self.calm = self.calm + 1 if self.change < eps else 0
@@ -217,16 +216,16 @@ def gaussian_rewards(losses: Array, sizes: Array) -> Array:
 
 
 def affinities(interactions: Array, gamma: float) -> Array:
-    """Return how alike two clients are to all others: ``[n, n]``.
+    """Return how alike the interactions of two clients with all others are: ``[n, n]``.
 
-    It is ``exp(-gamma |x_i - x_j|^2)``, where x_i is how other clients were rewarded in the rounds
-    that they shared with client i, scaled to [0, 1], without clients i and j. The diagonal is 0.
+    It is ``exp(-gamma |x_i - x_j|^2)``, where x_i are the interactions of client i, scaled to
+    [0, 1], without those with clients i and j. The diagonal is 0.
     """
     low, high = interactions.min(), interactions.max()
-    columns = ((interactions - low) / max(float(high - low), 1e-8)).T
-    squares = np.square(columns[:, None] - columns).sum(2)
-    own = np.square(columns.diagonal()[:, None] - columns.T)  # of client i, in both columns
-    return np.asarray(np.exp(-gamma * (squares - own - own.T)) * (1 - np.eye(len(columns))))
+    x = (interactions - low) / max(float(high - low), 1e-8)
+    squares = np.square(x[:, None] - x).sum(2)
+    left_out = np.square(x.diagonal()[:, None] - x.T)  # client i, in the rows of i and j
+    return np.asarray(np.exp(-gamma * (squares - left_out - left_out.T)) * (1 - np.eye(len(x))))
 
 
 def find_groups(affinity: Array, max_groups: int) -> Labels:

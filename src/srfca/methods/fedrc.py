@@ -67,7 +67,7 @@ class FedRC(Method):
         "lr_factor": Range(0.5, 4.0, log=True),
     }
 
-    k: int = constrained(4, at_least=1)
+    k: int = constrained(6, at_least=1)
     remove_below: float = constrained(0.05, at_least=0, less_than=1)
     start: Start = "distant"
     weighting: Literal["responsibilities", "samples"] = "responsibilities"
