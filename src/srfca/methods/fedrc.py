@@ -35,7 +35,8 @@ class FedRC(Method):
     they have the same classes, but because they label alike.
 
     Args:
-        k: Number of clusters at the start: at least as many as there may be.
+        k: Number of clusters at the start: at least as many as there may be. There are never more
+            than one for every two clients.
         remove_below: Clusters that account for less than this fraction of all samples are removed;
             with 0 the number of clusters stays k.
         start: ``distant`` (models of clients that do badly with each other's), ``clients`` (of
@@ -76,12 +77,12 @@ class FedRC(Method):
 
     @property
     def trainings(self) -> float:
-        """One for each cluster at the start."""
+        """One for each cluster at the start, at most."""
         return self.k * self.participation
 
     def solve(self, run: Run) -> Answer:
         """In each round: find the responsibilities, train the clusters, remove small ones."""
-        everyone, k = one_cluster(run), self.k
+        everyone, k = one_cluster(run), min(self.k, max(1, run.num_clients // 2))
         local = replace(self.local, lr=self.lr_factor * self.local.lr)
         theta, _ = starting_models(run, k, self.start, self.local, self.local.steps, "fedrc start")
         state = Responsibilities(uniform(run.num_clients, theta), run.sizes.to(theta))
