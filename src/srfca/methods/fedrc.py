@@ -35,10 +35,10 @@ class FedRC(Method):
     they have the same classes, but because they label alike.
 
     Args:
-        k: Number of clusters at the start: at least as many as there may be. There are never more
-            than one for every two clients.
+        max_clusters: Number of clusters at the start, but no more than one for every two clients.
+            Some are removed.
         remove_below: Clusters that account for less than this fraction of all samples are removed;
-            with 0 the number of clusters stays k.
+            with 0 none is.
         start: ``distant`` (models of clients that do badly with each other's), ``clients`` (of
             clients drawn at random), or ``random``.
         weighting: How the server weights client i in the mean of cluster k: by
@@ -52,7 +52,7 @@ class FedRC(Method):
     >>> from srfca import LocalTraining, Simulation, data, models
     >>> fed = Simulation(data.rotated_digits(num_clients=12, rotations=2), models.mlp(64, 32, 10))
     >>> local = LocalTraining(steps=60, batch_size=10, lr=0.5)
-    >>> result = FedRC(k=2, local=local).fit(fed, seed=0)
+    >>> result = FedRC(max_clusters=2, local=local).fit(fed, seed=0)
     >>> result.partition == fed.data.truth
     True
     """
@@ -64,11 +64,11 @@ class FedRC(Method):
         "Learning by Robust Clustering. ICML 2024."
     )
     searched: ClassVar[Mapping[str, SearchSpace]] = {
-        "k": Range(2, 8, integer=True),
+        "max_clusters": Range(2, 8, integer=True),
         "lr_factor": Range(0.5, 4.0, log=True),
     }
 
-    k: int = constrained(6, at_least=1)
+    max_clusters: int = constrained(6, at_least=1)
     remove_below: float = constrained(0.05, at_least=0, less_than=1)
     start: Start = "distant"
     weighting: Literal["responsibilities", "samples"] = "responsibilities"
@@ -78,11 +78,11 @@ class FedRC(Method):
     @property
     def trainings(self) -> float:
         """One for each cluster at the start, at most."""
-        return self.k * self.participation
+        return self.max_clusters * self.participation
 
     def solve(self, run: Run) -> Answer:
         """In each round: find the responsibilities, train the clusters, remove small ones."""
-        everyone, k = one_cluster(run), min(self.k, max(1, run.num_clients // 2))
+        everyone, k = one_cluster(run), min(self.max_clusters, max(1, run.num_clients // 2))
         local = replace(self.local, lr=self.lr_factor * self.local.lr)
         theta, _ = starting_models(run, k, self.start, self.local, self.local.steps, "fedrc start")
         state = Responsibilities(uniform(run.num_clients, theta), run.sizes.to(theta))
