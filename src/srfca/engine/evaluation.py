@@ -204,21 +204,29 @@ class Evaluation:
         models: Tensor | Mixture,
         samples: Samples,
         clients: Tensor,
-        owner: Tensor,
-        index: Tensor,
+        num_groups: int = 1,
     ) -> Tensor:
-        """Return the share of each client's samples that each model accounts for: ``[c, k]``."""
+        """Return the share of each client's samples that each model accounts for: ``[c, k, g]``.
+
+        Args:
+            models: ``[k, P]``, or the clients' mixtures.
+            samples: All samples.
+            clients: ``[c]``
+            num_groups: g, to tell shares by label modulo g.
+        """
+        owner, index = all_samples(samples, clients)
         if isinstance(models, Mixture):
             log_weights = self._log_weights(models, clients)[owner]
             rows = models.models
-            shares = (log_weights - self._loss_table(rows, samples, index).T).softmax(1)
+            shares = (log_weights + self._log_likelihoods(models, samples, index).T).softmax(1)
         else:
             rows = models
             best = self._loss_table(rows, samples, index).argmin(0)
             shares = functional.one_hot(best, len(rows)).double()
-        sums = torch.zeros(len(clients), len(rows), dtype=torch.float64, device=self._device)
-        sums.index_add_(0, owner, shares)
-        return (sums / samples.sizes[clients].unsqueeze(1)).to(rows.dtype)
+        cells = owner * num_groups + label_groups(samples, index, num_groups)
+        sums = shares.new_zeros(len(clients) * num_groups, len(rows)).index_add_(0, cells, shares)
+        sums = sums.view(len(clients), num_groups, len(rows)).transpose(1, 2)
+        return (sums / samples.sizes[clients].view(-1, 1, 1)).to(rows.dtype)
 
     @torch.no_grad()
     def posterior(
@@ -236,10 +244,10 @@ class Evaluation:
         component = component.to(self._device)
         _, index = all_samples(samples, clients.unique())
         table = torch.zeros(count, len(samples.x), dtype=torch.float64, device=self._device)
-        table[:, index] = self._loss_table(mixture.models, samples, index)
+        table[:, index] = self._log_likelihoods(mixture, samples, index)
 
         def weigh(entries: Tensor, positions: Tensor) -> Tensor:
-            logits = log_weights[entries].T[:, None, :, None] - table[:, positions]
+            logits = log_weights[entries].T[:, None, :, None] + table[:, positions]
             chosen = component[entries].view(1, 1, -1, 1).expand(1, *positions.shape)
             return logits.softmax(0).gather(0, chosen)[0].to(self._network.layout.dtype)
 
@@ -353,6 +361,14 @@ class Evaluation:
         self._cache = (models.clone(), index, table)
         return table
 
+    def _log_likelihoods(self, mixture: Mixture, samples: Samples, index: Tensor) -> Tensor:
+        """Return ``-loss`` of every model on each sample, less that of its class: ``[k, n]``."""
+        values, shares = -self._loss_table(mixture.models, samples, index), mixture.class_shares
+        if shares is None:
+            return values
+        groups = label_groups(samples, index, shares.shape[1])
+        return values - shares.to(values).log()[:, groups]
+
     def _losses_by_sample(self, models: Tensor, chosen: Selection) -> Tensor:
         """Return the loss of every model on each sample: ``[k, n]``, in double precision."""
         count = len(chosen.index)
@@ -393,6 +409,11 @@ class Evaluation:
         losses = self._network.loss(outputs, y)
         share = correct(outputs, y)
         return torch.stack([losses, torch.full_like(losses, torch.nan) if share is None else share])
+
+
+def label_groups(samples: Samples, index: Tensor, num_groups: int) -> Tensor:
+    """Return the label of each sample modulo a number of groups; 0 if there is one: ``[n]``."""
+    return samples.y[index] % num_groups if num_groups > 1 else torch.zeros_like(index)
 
 
 def all_samples(samples: Samples, clients: Tensor) -> tuple[Tensor, Tensor]:

@@ -323,6 +323,7 @@ class Simulation:
         component, weigh = [0] * len(clients), None
         if algorithm.posterior is not None:
             component = algorithm.posterior.component.tolist()
+            self._check_class_shares(algorithm.posterior.mixture)
             weigh = self._evaluation.posterior(
                 algorithm.posterior, self._samples["train"], self._indices(clients)
             )
@@ -464,9 +465,9 @@ class Simulation:
     def _shares(self, request: Shares) -> Tensor:
         self._check_width(request.models)
         clients, samples = self._indices(request.clients), self._samples["train"]
-        return self._evaluation.shares(
-            request.models, samples, clients, *all_samples(samples, clients)
-        )
+        groups = self.num_label_groups if request.by_class else 1
+        shares = self._evaluation.shares(request.models, samples, clients, groups)
+        return shares if request.by_class else shares.squeeze(2)
 
     @torch.no_grad()
     def _scores(self, request: Scores) -> ClientScores:
@@ -566,6 +567,15 @@ class Simulation:
             f"models must have the shape (k, {length}), not {tuple(rows.shape)}",
         )
         self._check_dtype(rows)
+        if isinstance(models, Mixture):
+            self._check_class_shares(models)
+
+    def _check_class_shares(self, mixture: Mixture) -> None:
+        shares, expected = mixture.class_shares, (len(mixture.models), self.num_label_groups)
+        require(
+            shares is None or (tuple(shares.shape) == expected and bool((shares > 0).all())),
+            f"the class shares of a mixture must be positive, of shape {expected}",
+        )
 
     def _check_dtype(self, rows: Tensor) -> None:
         dtype = self._layout.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,21 +16,24 @@ class Mixture:
 
     A client's mixture predicts the weighted mean of the models' probabilities if the loss is cross
     entropy, and of their outputs otherwise. The posterior of a model, given a sample, is
-    proportional to ``weight * exp(-loss)``.
+    proportional to ``weight * exp(-loss)``, divided by the model's share of the sample's class if
+    class shares are given.
 
     Args:
         models: ``[k, P]``
         weights: ``[c, k]`` of each client: non-negative, with sum 1.
+        class_shares: ``[k, g]`` how common the classes are among each model's samples: positive.
+            The class of a sample is its label modulo g; targets that are not classes have g = 1.
     """
 
     models: Tensor
     weights: Tensor
+    class_shares: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
 
     def select(self, index: NDArray[np.int64]) -> Mixture:
         """Return the mixtures of some of the clients."""
-        return Mixture(
-            self.models, self.weights[torch.as_tensor(index, device=self.weights.device)]
-        )
+        at = torch.as_tensor(index, device=self.weights.device)
+        return replace(self, weights=self.weights[at])

@@ -297,14 +297,19 @@ class Shares(Request[Tensor]):
     """Compute the share of each client's training samples that each model accounts for.
 
     With models ``[k, P]``: the samples on which a model has the smallest loss, the first on a tie.
-    With a mixture: the mean of the model's posterior over the samples. The reply is ``[c, k]``.
+    With a mixture: the mean of the model's posterior over the samples. The reply is ``[c, k]``. By
+    class it is ``[c, k, g]``: the share of the samples that are of a class and that the model
+    accounts for. Clients then reveal how many samples of each class they have. The class of a
+    sample is its label, modulo the number of outputs; targets that are not classes are one class.
 
     Args:
         clients: ``[c]``
         models: ``[k, P]``, or the clients' mixtures.
+        by_class: Tell the shares of each class.
     """
 
     models: Tensor | Mixture
+    by_class: bool = False
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same request for some of its entries."""

@@ -75,7 +75,11 @@ class TaskInput:
             return None
         models = self.rows["mixture"]
         weights = torch.tensor(self.values["weights"], dtype=torch.float64)
-        return Mixture(models, weights.view(-1, len(models)).to(models))
+        weights = weights.view(-1, len(models)).to(models)
+        if "class_shares" not in self.values:
+            return Mixture(models, weights)
+        shares = torch.tensor(self.values["class_shares"], dtype=torch.float64)
+        return Mixture(models, weights, shares.view(len(models), -1).to(models.device))
 
     @property
     def subsample(self) -> Subsample | None:
@@ -230,12 +234,12 @@ def scores(simulation: Simulation, task: TaskInput) -> TaskOutput:
 
 
 def shares(simulation: Simulation, task: TaskInput) -> TaskOutput:
-    """Compute the share of the samples that each model accounts for: ``[e, k]``."""
-    mixture = task.mixture
+    """Compute the share of the samples that each model accounts for: ``[e, k]``, or by class."""
+    mixture, by_class = task.mixture, bool(task.values["by_class"])
     request = (
-        Shares(_itself(), task.rows["models"])
+        Shares(_itself(), task.rows["models"], by_class)
         if mixture is None
-        else Shares(_itself(len(mixture)), mixture)
+        else Shares(_itself(len(mixture)), mixture, by_class)
     )
     return TaskOutput({"shares": simulation.ask(request).values.double()})
 

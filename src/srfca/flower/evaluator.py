@@ -80,7 +80,9 @@ class Evaluator:
         if isinstance(request.models, Mixture):
             replies = self._channel.exchange(
                 "scores",
-                mixture_messages(clients, request.models, self._length, "scores", {"split": split}),
+                mixture_messages(
+                    clients, request.models, self._length, "scores", (2,), {"split": split}
+                ),
             )
             pairs = gather(clients, replies, "scores", (2,), torch.float64)
             return self._as_scores(request, pairs, replies.missing)

@@ -316,8 +316,15 @@ class FlowerFederation:
     def _shares(self, request: Shares) -> Replies[Tensor]:
         models = request.models
         rows = models.models if isinstance(models, Mixture) else models
-        replies = self._channel.exchange("shares", share_messages(request, self._layout.length))
-        shares = gather(request.clients, replies, "shares", (len(rows),), rows.dtype)
+        groups = 0
+        if request.by_class:
+            clients = request.clients.tolist() or range(len(self.client_ids))
+            infos = [self._channel.info(client) for client in clients]
+            groups = common([info.num_label_groups for info in infos], "groups of labels")
+        messages = share_messages(request, self._layout.length, groups)
+        replies = self._channel.exchange("shares", messages)
+        shape = (len(rows), groups) if request.by_class else (len(rows),)
+        shares = gather(request.clients, replies, "shares", shape, rows.dtype)
         return Replies(request.clients, shares, replies.missing)
 
     def _subspaces(self, request: Subspaces) -> Replies[Tensor]:

@@ -123,17 +123,27 @@ def gradient_messages(request: Gradients, length: int) -> Messages:
     return _row_messages(request.clients, names, table, {}, length, models.dtype)
 
 
-def share_messages(request: Shares, length: int) -> Messages:
-    """Return the messages that ask for the shares of models, or of a mixture's components."""
+def share_messages(request: Shares, length: int, num_groups: int) -> Messages:
+    """Return the messages that ask for the shares of models, or of a mixture's components.
+
+    Args:
+        request: The request.
+        length: P
+        num_groups: Classes that shares are told by; 0 for none.
+    """
+    groups = (num_groups,) if request.by_class else ()
+    values: dict[str, Value] = {"by_class": request.by_class}
     if isinstance(request.models, Mixture):
-        return mixture_messages(request.clients, request.models, length, "shares", {})
+        shape = (len(request.models.models), *groups)
+        return mixture_messages(request.clients, request.models, length, "shares", shape, values)
     table = RowTable()
     models = check_rows(request.models, length)
     names = table.add(models)
     rows = _all_names(names)
     if rows is None:
         return _unsendable(request.clients, table)
-    ask = ClientRequest({"shares": ((1, len(models)), torch.float64)}, rows={"models": rows})
+    expects = {"shares": ((1, len(models), *groups), torch.float64)}
+    ask = ClientRequest(expects, values, {"models": rows})
     return Messages(dict.fromkeys(request.clients.tolist(), ask), table)
 
 
@@ -181,12 +191,25 @@ def data_moment_messages(request: DataMoments, shape: tuple[int, int]) -> Messag
 
 
 def mixture_messages(
-    clients: Clients, mixture: Mixture, length: int, reply: str, values: Mapping[str, Value]
+    clients: Clients,
+    mixture: Mixture,
+    length: int,
+    reply: str,
+    shape: tuple[int, ...],
+    values: Mapping[str, Value],
 ) -> Messages:
-    """Return the messages that ask about the clients' mixtures, for shares or scores."""
-    width = len(mixture.models) if reply == "shares" else 2
+    """Return the messages that ask about the clients' mixtures, for shares or scores.
+
+    Args:
+        clients: The clients of the request.
+        mixture: The mixture of each entry.
+        length: P
+        reply: The name of what clients reply with.
+        shape: Its shape, for each entry.
+        values: What else the messages say.
+    """
     requests = {
-        client: ClientRequest({reply: ((len(entries), width), torch.float64)}, dict(values))
+        client: ClientRequest({reply: ((len(entries), *shape), torch.float64)}, dict(values))
         for client, entries in entries_of(clients).items()
     }
     return _with_mixture(Messages(requests, RowTable()), clients, mixture, length, {})
@@ -283,6 +306,8 @@ def _with_mixture(
         weights: list[float] = mixture.weights[entries[client]].double().flatten().tolist()
         values: dict[str, Value] = {**request.values, "weights": weights}
         values |= {name: column[entries[client]].tolist() for name, column in columns.items()}
+        if mixture.class_shares is not None:
+            values["class_shares"] = mixture.class_shares.double().flatten().tolist()
         requests[client] = ClientRequest(request.expects, values, {**request.rows, "mixture": rows})
     return Messages(requests, messages.table, messages.unsendable)
 

@@ -116,8 +116,8 @@ def train_components(
     """Train every component at every client, on its part of the client's samples.
 
     Component j has the weighted loss ``1/b sum_i q_i(j) loss(x_i, y_i)`` on a batch of b samples,
-    where ``q_i(j)`` is proportional to ``pi_tj exp(-loss)`` with the components of the round's
-    start.
+    where ``q_i(j)`` is the posterior of the component with the components of the round's start
+    (``Mixture``).
 
     Returns:
         Rows ``[c, k, P]``, and the clients ``[c]`` that replied.
@@ -125,7 +125,7 @@ def train_components(
     c, k = len(clients), len(mixture.models)
     component = torch.arange(k).repeat(c)
     weights = mixture.weights.repeat_interleave(k, 0)
-    posterior = Posterior(Mixture(mixture.models, weights), component)
+    posterior = Posterior(replace(mixture, weights=weights), component)
     request = Train(
         clients.repeat(k), mixture.models.repeat(c, 1), local, key, Descent(posterior=posterior)
     )

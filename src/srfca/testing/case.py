@@ -65,11 +65,12 @@ class Case:
         shares[-1, 0] = 0.0
         return shares / shares.sum(1, keepdim=True)
 
-    def mixture(self) -> Mixture:
-        """Return a mixture of two models for each client."""
+    def mixture(self, class_shares: bool = False) -> Mixture:
+        """Return a mixture of two models for each client, with class shares if asked for."""
         weights = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8], [0.0, 1.0]])
         models = self.models(2, seed=20)
-        return Mixture(models, weights.to(models))
+        shares = self.class_shares(3)[:2] if class_shares else None
+        return Mixture(models, weights.to(models), shares)
 
     def ask(self, request: Request[Any]) -> Replies[Any]:
         """Send a request, and require that every client replies."""

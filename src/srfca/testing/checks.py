@@ -122,6 +122,9 @@ def check_descent(case: Case) -> None:
         "corrections": Descent(corrections=0.1 * case.models(len(starts), seed=9)),
         "phases": Descent(phases=(Phase(head, 1), Phase(body))),
         "a posterior": Descent(posterior=Posterior(mixture, torch.tensor([0, 1, 1, 0]))),
+        "a posterior with class shares": Descent(
+            posterior=Posterior(case.mixture(class_shares=True), torch.tensor([0, 1, 1, 0]))
+        ),
     }
     for name, algorithm in algorithms.items():
         for number in range(pulled.rounds):
@@ -193,6 +196,9 @@ def check_evaluation(case: Case) -> None:
         case.compare(resampled, f"BootstrapLosses on {chosen} data")
     case.compare(Shares(case.clients, models[:3]), "Shares")
     case.compare(Shares(case.clients, mixture), "Shares of mixtures")
+    case.compare(Shares(case.clients, models[:3], by_class=True), "Shares by class")
+    balanced = Shares(case.clients, case.mixture(class_shares=True), by_class=True)
+    case.compare(balanced, "Shares by class of mixtures with class shares")
     rank = 2
     values, expected = (
         federation.ask(Subspaces(case.clients, rank)).values.cpu().double()
@@ -438,6 +444,7 @@ def _requests(case: Case) -> list[Request[Any]]:
         BootstrapLosses(clients, models[:3], ("train",)),
         DataMoments(clients),
         Shares(clients, case.mixture()),
+        Shares(clients, case.mixture(class_shares=True), by_class=True),
         Scores(clients, models),
         Scores(clients, case.mixture()),
     ]

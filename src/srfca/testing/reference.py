@@ -342,31 +342,40 @@ class ReferenceFederation:
     def _answer_shares(self, request: Shares) -> Tensor:
         rows = []
         for entry, client in enumerate(request.clients.tolist()):
+            x, y = self.samples["train"].of(client)
             if isinstance(request.models, Mixture):
                 self.check_rows(request.models.models)
-                weights = request.models.weights[entry]
-                rows.append(self.posterior(request.models.models, weights, client).mean(1))
+                shares = self.posterior(request.models, entry, client)
             else:
                 self.check_rows(request.models)
-                x, y = self.samples["train"].of(client)
                 losses = [self.loss(self._outputs(row, x), y).tolist() for row in request.models]
-                shares = [0.0] * len(losses)
+                shares = torch.zeros(len(losses), len(x), dtype=self.layout.dtype)
                 for sample in range(len(x)):
                     of_sample = [loss[sample] for loss in losses]
-                    shares[of_sample.index(min(of_sample))] += 1 / len(x)
-                rows.append(torch.tensor(shares, dtype=self.layout.dtype))
+                    shares[of_sample.index(min(of_sample)), sample] = 1
+            if request.by_class:
+                groups = self._label_groups(x, y)
+                count = self._num_outputs(x) if _are_classes(y) else 1
+                parts = [shares[:, groups == group].sum(1) / len(x) for group in range(count)]
+                rows.append(torch.stack(parts, dim=1))
+            else:
+                rows.append(shares.mean(1))
         return torch.stack(rows)
 
-    def posterior(self, models: Tensor, weights: Tensor, client: int) -> Tensor:
+    def posterior(self, mixture: Mixture, entry: int, client: int) -> Tensor:
         """Return the posterior of each model, given each training sample: ``[k, n]``."""
         x, y = self.samples["train"].of(client)
-        odds = torch.stack(
-            [
-                weight * torch.exp(-self.loss(self._outputs(row, x), y))
-                for weight, row in zip(weights, models, strict=True)
-            ]
-        )
-        return odds / odds.sum(0)
+        odds = []
+        for number, row in enumerate(mixture.models):
+            likelihoods = torch.exp(-self.loss(self._outputs(row, x), y))
+            if mixture.class_shares is not None:
+                likelihoods /= mixture.class_shares[number][self._label_groups(x, y)]
+            odds.append(mixture.weights[entry, number] * likelihoods)
+        return torch.stack(odds) / torch.stack(odds).sum(0)
+
+    def _label_groups(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the group of each sample by its label: ``[n]``."""
+        return y % self._num_outputs(x) if _are_classes(y) else torch.zeros(len(y)).long()
 
     def _answer_scores(self, request: Scores) -> ClientScores:
         losses, accuracies, sizes = [], [], []
@@ -464,6 +473,10 @@ class ReferenceFederation:
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
         return torch.stack(rows) if rows else torch.empty(0, self.layout.length)
+
+
+def _are_classes(y: Tensor) -> bool:
+    return y.ndim == 1 and not y.is_floating_point()
 
 
 def _moments_by_group(values: Tensor, groups: Tensor, num_groups: int) -> list[float]:

@@ -78,7 +78,7 @@ def _descend(
             and 0 <= component < len(mixture.models),
             f"component {component} of {len(mixture.models)} models",
         )
-        weights = federation.posterior(mixture.models, mixture.weights[entry], client)[component]
+        weights = federation.posterior(mixture, entry, client)[component]
     anchor = start if algorithm.anchors is None else algorithm.anchors[entry]
     module = set_training(federation.module(start))
     anchors = federation.parts(anchor)

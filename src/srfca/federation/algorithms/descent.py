@@ -61,7 +61,7 @@ class Descent(LocalAlgorithm):
         corrections: ``[c, P]`` added to every gradient (SCAFFOLD, FedDyn).
         phases: Which coordinates train in which steps (FedRep); empty is all in all steps. The
             optimizer starts anew in each phase.
-        posterior: Weights of the samples (FedEM); None weighs all alike.
+        posterior: Weights of the samples (FedEM, FedRC); None weighs all alike.
     """
 
     key: ClassVar[str] = "descent"

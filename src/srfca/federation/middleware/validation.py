@@ -97,7 +97,7 @@ class Validating(Middleware):
             case LossMoments() | BootstrapLosses():
                 return [(_NEGATIVE, self._are_negative(values[..., 0]))]
             case Shares():
-                return [(_NO_FRACTION, _no_fraction(values))]
+                return [(_NO_FRACTION, _no_fraction(values.flatten(1)))]
         return []
 
     def _are_negative(self, losses: Tensor) -> Tensor:
