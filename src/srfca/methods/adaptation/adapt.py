@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from srfca.aggregation.outliers import NORM_LIMIT
-from srfca.aggregation.rules import Mean
+from srfca.aggregation.rules import Aggregation, Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import require
 from srfca.federation.local_training import LocalTraining
@@ -51,6 +51,7 @@ def adapt(
     rounds: int,
     *,
     keep: int = KEEP,
+    aggregation: Aggregation | None = None,
     stage: str | None = None,
     callbacks: Monitor | Sequence[Monitor] | None = None,
 ) -> Result:
@@ -69,6 +70,8 @@ def adapt(
         rounds: Rounds that every cluster trains on for.
         keep: For how many adaptations the model of a cluster without clients is kept: concepts come
             back. They follow the other models in ``Result.models``.
+        aggregation: How the rows of a cluster become one row; None is their weighted mean.
+            Changes much longer than the cluster's median are shortened before.
         stage: Name of the stage in the history; None is ADAPT and its number. It decides the draws.
         callbacks: Follow the stages and rounds, as in ``fit``.
 
@@ -106,7 +109,10 @@ def adapt(
         labels, models = _form_clusters(run, name, labels, clients, models, evidence, local)
     clusters = _Kept.of(labels, models, _ages(result), keep)
     active = clusters.partition.num_clusters
-    trained = _train(run, name, clusters.models[:active], clusters.partition, local, rounds)
+    trained = _train(
+        run, name, clusters.models[:active], clusters.partition, local, rounds,
+        aggregation or Mean(),
+    )  # fmt: skip
     answer = Answer(clusters.partition.labels, torch.cat([trained, clusters.models[active:]]))
     usual = measured_losses(run, trained, clusters.partition, _reordered(evidence, clusters.order))
     moves = _moves(run, result, labels, evidence, num_models, clusters.order)
@@ -217,7 +223,13 @@ def _form_clusters(
 
 
 def _train(
-    run: Run, name: str, models: Tensor, partition: Partition, local: LocalTraining, rounds: int
+    run: Run,
+    name: str,
+    models: Tensor,
+    partition: Partition,
+    local: LocalTraining,
+    rounds: int,
+    aggregation: Aggregation,
 ) -> Tensor:
     """Train each cluster on from its model, at a constant rate: ``[k, P]``."""
     if not rounds:
@@ -226,8 +238,9 @@ def _train(
         local, steps=rounds * local.local_steps, schedule="constant", keep_state=False
     )
     return federated_training(
-        run, name, models, partition, training, Mean(), purpose=name.lower(), max_change=NORM_LIMIT
-    )
+        run, name, models, partition, training, aggregation, purpose=name.lower(),
+        max_change=NORM_LIMIT,
+    )  # fmt: skip
 
 
 def _fine_tune(run: Run, clusters: Clusters, local: LocalTraining) -> Tensor | None:
