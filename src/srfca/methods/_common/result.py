@@ -15,6 +15,7 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.data.schema import Schema
 from srfca.errors import require
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
 from srfca.federation.mixture import Mixture
@@ -65,6 +66,7 @@ class Result(ResultModels):
             (``with_input_statistics``).
         architecture: What a model needs to become a module, for ``module`` and ``predict``.
         schema: How the clients' tables became tensors, if the federation knows.
+        privacy: What the run has revealed of a client at most, if clients are private.
     """
 
     method: str
@@ -84,6 +86,7 @@ class Result(ResultModels):
     input_statistics: InputStatistics | None = None
     architecture: Architecture | None = None
     schema: Schema | None = None
+    privacy: PrivacySpent | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -177,6 +180,8 @@ class Result(ResultModels):
             lines.append(f"{text}, {stage.seconds:.1f} s")
         if self.decision is not None:
             lines.append(self.decision)
+        if self.privacy is not None:
+            lines.append(str(self.privacy))
         return "\n".join(lines)
 
     @property

@@ -14,6 +14,7 @@ from srfca.aggregation.outliers import NORM_LIMIT
 from srfca.aggregation.rules import Aggregation, Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import require
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients
@@ -139,6 +140,7 @@ def adapt(
         loss_limits=loss_limits(run.uncounted, trained, clusters.partition),
         input_statistics=None,
         architecture=federation.architecture or result.architecture,
+        privacy=_privacy(result.privacy, run.privacy_spent),
     )
 
 
@@ -181,6 +183,11 @@ def _check(result: Result, federation: Federation, rounds: int, keep: int) -> No
     require(
         result.clustered and result.mixture_weights is None and result.personal is None,
         f"{result.method} has no cluster models to adapt",
+    )
+    privacy = getattr(federation, "privacy", None)
+    require(
+        privacy == (None if result.privacy is None else result.privacy.privacy),
+        "the clients must be as private as they were when the clusters were found",
     )
     require(rounds >= 0, f"rounds must not be negative, but is {rounds}")
     require(keep >= 0, f"keep must not be negative, but is {keep}")
@@ -299,6 +306,15 @@ def _moves(
             }
         )
     return moves
+
+
+def _privacy(before: PrivacySpent | None, now: PrivacySpent | None) -> PrivacySpent | None:
+    """Return what a result and its adaptation reveal together."""
+    if before is None or now is None:
+        return None
+    return PrivacySpent.of(
+        now.privacy, before.updates + now.updates, before.statistics + now.statistics
+    )
 
 
 def _number(value: float) -> float | None:
