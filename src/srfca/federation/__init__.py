@@ -1,5 +1,6 @@
 """Federations: requests, replies, and whoever answers them."""
 
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.algorithms import (
     Descent,
     LocalAlgorithm,
@@ -8,7 +9,6 @@ from srfca.federation.algorithms import (
     Posterior,
     register_algorithm,
 )
-from srfca.federation.accountant import PrivacySpent
 from srfca.federation.classes import class_shares, num_classes
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining

@@ -1,9 +1,9 @@
 """The accountant: the epsilon of a client's releases together.
 
 It is that of dp-accounting's privacy loss distributions, which is tight. Where it is in the
-thousands, and no protection, a looser bound by Renyi divergences is enough. No amplification by sampling is claimed:
-the server, from which updates are protected, knows which clients take part in a round, and an
-update is clipped as a whole, so that batches do not hide a sample.
+thousands, and no protection, a looser bound by Renyi divergences is enough. No amplification by
+sampling is claimed: the server, from which updates are protected, knows which clients take part in
+a round, and an update is clipped as a whole, so that batches do not hide a sample.
 """
 
 from __future__ import annotations

@@ -74,9 +74,7 @@ class Private(Middleware):
         fractions = self._privacy.as_fractions(values) if isinstance(request, Losses) else values
         return replace(replies, values=self._statistics(request, replies, fractions) * scale)
 
-    def _updates(
-        self, request: Train | Gradients, replies: Replies[T], rows: Tensor
-    ) -> Tensor:
+    def _updates(self, request: Train | Gradients, replies: Replies[T], rows: Tensor) -> Tensor:
         """Return the rows ``[c, n]`` that clients send instead of those that they computed."""
         starts, round, purpose = torch.zeros_like(rows), 0, request.name
         if isinstance(request, Train):
