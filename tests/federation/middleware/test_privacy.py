@@ -44,6 +44,8 @@ def clients(seed: int = 0) -> Simulation:
     """Four clients with classes; the last one's data depend on the seed."""
     same, other = (examples.classification([30] * 4, seed=s) for s in (0, seed))
     train = [*(same.train.of(i) for i in range(3)), other.train.of(3)]
+    assert same.test is not None
+    assert other.test is not None
     test = [*(same.test.of(i) for i in range(3)), other.test.of(3)]
     return Simulation(ClientData.from_arrays(train, test), mlp(6, 5, 3), validation=0.2)
 

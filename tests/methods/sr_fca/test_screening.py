@@ -56,7 +56,9 @@ def test_a_model_that_does_not_fit_its_own_client_is_useless() -> None:
     losses[3, :] = 5.0
     assert np.flatnonzero(useless(PeerLosses.of_all(losses))).tolist() == [3]
     losses[:, 7] = np.nan
-    assert np.flatnonzero(useless(PeerLosses.of_all(losses))).tolist() == [3], "unknown losses decide nothing"
+    assert np.flatnonzero(useless(PeerLosses.of_all(losses))).tolist() == [3], (
+        "unknown losses decide nothing"
+    )
 
 
 def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from srfca.methods._common.result_models import ResultModels
 from srfca.methods._common.stage import Stage
 from srfca.models.architecture import Architecture
 from srfca.models.factory import Model
+
+if TYPE_CHECKING:
+    from srfca.methods.adaptation import DriftAlarm
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -280,6 +283,29 @@ class Result(ResultModels):
         from srfca.methods.adaptation import adapt
 
         return adapt(self, federation, local, rounds, callbacks=callbacks)
+
+    def drift_alarms(self, federation: Federation) -> tuple[DriftAlarm, ...]:
+        """Return the clients that have left the reach of their cluster; nothing is trained.
+
+        Args:
+            federation: The same clients, whose data may have changed.
+
+        Raises:
+            InputError: If the method finds no clusters, or the clients are others, or private.
+        """
+        from srfca.methods.adaptation import drift_alarms
+
+        return drift_alarms(self, federation)
+
+    @property
+    def cluster_ids(self) -> tuple[int, ...]:
+        """``[k]`` the id of each model's cluster, which stays the same when clusters are adapted.
+
+        ``labels`` are positions in ``models``, and may change. Ids are never used again.
+        """
+        from srfca.methods.adaptation.identity import cluster_ids
+
+        return cluster_ids(self)
 
     def report(self, path: str | Path, federation: Federation | None = None) -> Path:
         """Write a page about what was found: one HTML file that opens without a network.
