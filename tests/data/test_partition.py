@@ -84,8 +84,11 @@ def test_clusters_and_clients_of_unequal_sizes() -> None:
     few = federate(X, Y, num_clients=3, clusters=three, shares=[0.9, 0.05, 0.05])
     assert few.truth is not None
     assert few.truth.sizes.tolist() == [1, 1, 1]
-    listed = federate(X, Y, num_clients=4, clusters=three[:2], sizes=[2, 3, 40, 50])
-    assert listed.train.sizes.tolist() == [2, 3, 40, 50]
+    for sizes in ([2, 3, 40, 50], np.array([2, 3, 40, 50])):
+        listed = federate(X, Y, num_clients=4, clusters=three[:2], sizes=sizes)
+        assert listed.train.sizes.tolist() == [2, 3, 40, 50]
+    with pytest.raises(InputError, match="there are 0 sizes for 4 clients"):
+        federate(X, Y, num_clients=4, clusters=three, sizes=np.array([], dtype=np.int64))
     alike = federate(X, Y, num_clients=4, clusters=three[:2], sizes=np.int64(5))  # type: ignore[arg-type]
     assert alike.train.sizes.tolist() == [5] * 4
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from srfca import InputError
 from srfca.federation import LocalTraining
@@ -9,7 +10,9 @@ from srfca.federation import LocalTraining
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("steps", 0), ("local_steps", 0), ("batch_size", 0), ("optimizer", "adamm"), ("lr", 0.0),
+        ("steps", 0), ("steps", 1e20), ("steps", float("inf")), ("steps", True),
+        ("steps", torch.tensor(5)), ("local_steps", 0), ("batch_size", 0),
+        ("optimizer", "adamm"), ("lr", 0.0),
         ("momentum", 1.0), ("weight_decay", -1.0), ("mu", -1.0), ("clip", 0.0),
         ("schedule", "cosinus"),
     ],

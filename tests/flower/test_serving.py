@@ -123,6 +123,37 @@ def test_a_refresh_follows_clients_whose_data_change(tmp_path: Path) -> None:
     assert not torch.equal(refreshed.models, result.models)
 
 
+def test_drift_causes_a_refresh_and_is_logged(flower_log: pytest.LogCaptureFixture) -> None:
+    swapped: dict[int, int] = {}
+
+    def changing_data(context: Context) -> ClientData:
+        partition = int(context.node_config["partition-id"])
+        x, y = DATA.train.of(swapped.get(partition, partition))
+        return ClientData.from_arrays({str(partition): (x, y)}, {str(partition): (x, y)})
+
+    grid = LocalGrid(FreshProcess(data=changing_data), range(M))
+    federation = make_federation(grid)
+    local = LocalTraining(steps=60, local_steps=20, batch_size=10, lr=0.5)
+    method = SRFCA(local=local, threshold="45%", merge_threshold="auto")
+    result = method.fit(federation, seed=1)
+    settings = Settings(num_clients=M, poll=0.01, drift_check=0.01, serve_for=0.3, serve=True)
+    assert serve(method, settings, federation, result) is result, "no drift, no refresh"
+    assert "drift:" not in flower_log.text
+    swapped |= {0: 1, 1: 0}
+    served = serve(method, settings, federation, result)
+    names = [stage.name for stage in served.history if stage.name.startswith("REFRESH")]
+    assert names == ["REFRESH 1"], "once"
+    assert DATA.truth is not None
+    truth = DATA.truth.labels.copy()
+    truth[[0, 1]] = truth[[1, 0]]
+    assert served.partition == Partition(truth)
+    for client in (0, 1):
+        before, after = int(DATA.truth.labels[client]), int(truth[client])
+        assert f"drift: client '{client}' has left cluster {before}" in flower_log.text
+        move = f"REFRESH 1: client '{client}' moved from cluster {before} to cluster {after}"
+        assert f"{move}: fits another cluster" in flower_log.text
+
+
 def test_a_client_that_does_not_reply_to_a_refresh_stays_in_its_cluster() -> None:
     grid = make_grid()
     federation = make_federation(grid)
@@ -138,10 +169,11 @@ def test_missed_refreshes_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     result = SR_FCA.fit(federation, seed=1)
     refresh, starts, now = serving.refresh, [], [0.0]
 
-    def slow_refresh(*arguments: Any) -> Result:
+    def slow_refresh(*arguments: Any, **options: Any) -> Result:
         starts.append(now[0])
         now[0] += 10.0 if len(starts) == 1 else 0.0
-        return refresh(*arguments)
+        assert options == {"aggregation": SR_FCA.rows_rule}, "as robust as the method"
+        return refresh(*arguments, **options)
 
     def sleep(seconds: float) -> None:
         now[0] += seconds

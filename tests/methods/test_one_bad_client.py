@@ -21,6 +21,7 @@ from srfca.federation.replies import ClientScores
 from srfca.methods import IFCA, Method, RobustFedAvg
 from srfca.methods._common.held_out import interchangeable
 from srfca.methods._common.result import Result
+from srfca.methods.adaptation import adapt
 from srfca.methods.sr_fca.decision import compare
 from tests.methods.helpers import DIGITS, digits
 
@@ -132,6 +133,29 @@ def test_one_client_costs_the_others_of_sr_fca_little(
     assert federation.data.truth is not None
     assert honest(result.partition) == honest(federation.data.truth)
     assert honest_accuracy(result, federation) > clean - 0.02  # a point, and noise of 720 samples
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_negative_loss_does_not_end_a_run_without_losses_in_its_distance(
+    split: Split, federation: Simulation
+) -> None:
+    bad = OneBadClient(federation, Behavior(loss=-1e-9, splits=(split,)))
+    result = SRFCA(local=DIGITS, distance="l2").fit(bad)
+    assert honest_accuracy(result, federation) > 0.8
+
+
+@pytest.mark.parametrize("name", ["2^62 samples", "rows x -10", "rows x 1e9", "held-out loss 1e30"])
+def test_one_client_costs_the_others_of_an_adaptation_little(
+    name: str, federation: Simulation
+) -> None:
+    method = SRFCA(local=DIGITS)
+    result = method.fit(federation)
+    aggregation = method.rows_rule
+    before = adapt(result, federation, DIGITS, rounds=4, aggregation=aggregation)
+    bad = OneBadClient(federation, BEHAVIORS[name])
+    after = adapt(result, bad, DIGITS, rounds=4, aggregation=aggregation)
+    assert honest(after.partition) == honest(before.partition)
+    assert honest_accuracy(after, federation) > honest_accuracy(before, federation) - 0.02
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,8 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
     if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
+    if result.privacy is not None:
+        show(str(result.privacy))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))

@@ -27,7 +27,7 @@ from srfca.random import Key
 
 SizeRule = Literal["balanced", "lognormal"]
 """How many samples each client gets: equally many, or log-normally distributed numbers."""
-Sizes = SizeRule | int | Sequence[int]
+Sizes = SizeRule | int | Sequence[int] | NDArray[np.int64]
 """A rule, one number for all clients, or a number for each client."""
 Standardization = Literal["federation", "client", "no"]
 """Whose training samples are brought to mean 0 and standard deviation 1."""
@@ -104,6 +104,8 @@ def federate(
     require_seed(seed)
     require(isinstance(reuse, bool), f"reuse must be True or False, not {reuse!r}")
     _check_sizes(sizes)
+    if isinstance(sizes, np.ndarray):
+        sizes = sizes.tolist()  # arrays cannot be compared with the name of a rule
     if not isinstance(standardize, str):
         raise unknown("standardize", standardize, choices(Standardization))
     available = len(x) * len(clusters) + len(outliers) if reuse else len(x)

@@ -16,7 +16,7 @@ from srfca.errors import InputError, require, unknown
 from srfca.experiments.parsing import parse
 from srfca.experiments.synonyms import SYNONYMS, hint
 from srfca.experiments.user_model import import_model
-from srfca.federation import LocalTraining
+from srfca.federation import LocalTraining, Privacy
 from srfca.methods import METHODS, Method
 from srfca.methods.registry import method_key, method_of, split_variant
 from srfca.models import MODELS
@@ -29,7 +29,8 @@ _OF_VARIANT = re.compile(r"([^=]+:.*=.*)\.(\w+)\s*=([^=]*)")
 """An assignment in the section of a variant: its key has an equals sign itself."""
 _SET_BY_THE_RUN = ("seed", "local", "folder", "device", "truth")
 """Parameters that are no settings of an experiment."""
-_WARM_START = {"warm_start": int, "warm_lr": float}
+WARM_START = {"warm_start": int, "warm_lr": float}
+PRIVACY = get_type_hints(Privacy)
 """Settings of the section ``federation`` that are no parameters of ``Simulation``."""
 
 
@@ -217,8 +218,8 @@ class Experiment:
             return {**_parameters(LocalTraining), **_method_parameters(section)}
         parameters = _parameters(self.component(section))
         if section == "federation":
-            fixed = ("data", "model")
-            return {key: kind for key, kind in parameters.items() if key not in fixed} | _WARM_START
+            fixed, added = ("data", "model"), WARM_START | PRIVACY
+            return {key: kind for key, kind in parameters.items() if key not in fixed} | added
         return parameters
 
     def _name_in(self, section: str) -> str:

@@ -54,6 +54,7 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "cluster_accuracy": clusters["accuracy"],
         "cluster_loss": clusters["loss"],
         **asdict(result.budget),
+        "epsilon": None if result.privacy is None else result.privacy.to_json()["epsilon"],
         "validation_loss": last.loss,
         "validation_accuracy": last.accuracy,
         "distance_to_optimum": distance_to_optimum(result, data),

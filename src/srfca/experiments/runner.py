@@ -13,9 +13,16 @@ from srfca.clustering import Partition
 from srfca.data import ClientData
 from srfca.engine import Simulation
 from srfca.errors import require
-from srfca.experiments.experiment import Experiment, method_class
+from srfca.experiments.experiment import PRIVACY, WARM_START, Experiment, method_class
 from srfca.experiments.metrics import Metrics, run_metrics
-from srfca.federation import ClientScores, LocalTraining, Split
+from srfca.federation import (
+    ClientScores,
+    Federation,
+    LocalTraining,
+    Privacy,
+    Private,
+    Split,
+)
 from srfca.methods import Method, Monitor, Result
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.run import diverged
@@ -85,9 +92,15 @@ def make_federation(
     location = {"folder": folder} if "folder" in parameters else {}
     data = change_data(_make(experiment, "data", **location, seed=seed))
     model = _make(experiment, "model")
-    arguments = experiment.arguments("federation") | {"device": device, "seed": seed}
-    steps = arguments.pop("warm_start", 0)
-    lr = arguments.pop("warm_lr", None)
+    settings = experiment.arguments("federation")
+    steps, lr = settings.get("warm_start", 0), settings.get("warm_lr")
+    require(
+        not steps or privacy_of(experiment) is None,
+        "warm_start trains on the clients' data without privacy: leave it out",
+    )
+    arguments = {
+        name: value for name, value in settings.items() if name not in WARM_START | PRIVACY
+    } | {"device": device, "seed": seed}
     federation = Simulation(data, model, **arguments)
     if not steps:
         return federation
@@ -95,6 +108,23 @@ def make_federation(
     pretraining = FedAvg(local=replace(local, steps=steps, lr=local.lr if lr is None else lr))
     start = pretraining.fit(federation, seed=seed, callbacks=monitor).models[0]
     return Simulation(data, WarmStart(model, start), **arguments)
+
+
+def privacy_of(experiment: Experiment) -> Privacy | None:
+    """Return how private the clients of an experiment are; None if no setting says so.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+    settings = experiment.arguments("federation")
+    chosen = {name: value for name, value in settings.items() if name in PRIVACY}
+    return Privacy(**chosen) if chosen else None
+
+
+def private(experiment: Experiment, federation: Federation, seed: int) -> Federation:
+    """Return the clients as a method meets them: private, if the experiment says so."""
+    privacy = privacy_of(experiment)
+    return federation if privacy is None else Private(federation, privacy, seed)
 
 
 def make_method(experiment: Experiment, key: str, truth: Partition | None = None) -> Any:
@@ -151,7 +181,8 @@ def run_method(
     )
     resumed = journal is not None and journal.exists()
     start = perf_counter()
-    result = method.fit(federation, seed=seed, callbacks=monitor, journal=journal)
+    asked = private(experiment, federation, seed)
+    result = method.fit(asked, seed=seed, callbacks=monitor, journal=journal)
     seconds = None if resumed else perf_counter() - start
     scores = result.scores(federation, split)
     if result.history[-1].loss is None:  # otherwise fit has checked it

@@ -23,7 +23,7 @@ from srfca.experiments.executor import (
 )
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics, run_metrics
-from srfca.federation import Federation, Split
+from srfca.federation import Split
 from srfca.federation.middleware.attacks import (
     Attacked,
     LabelFlip,
@@ -182,14 +182,15 @@ class StressExecutor(RunExecutor):
         attackers = draw_attackers(
             data.client_ids, spec.fraction, spec.seed, groups, spec.placement
         )
-        attacked: Federation = federation
+        attacked = runner.private(experiment, federation, spec.seed)
         if spec.attack != CLEAN:
             attack = attack_named(spec.attack)
             if isinstance(attack, LabelFlip):
-                attacked = runner.make_federation(
+                poisoned = runner.make_federation(
                     self.experiment, spec.seed, self.device, self.folder,
                     change_data=lambda data: flip_labels(data, attackers),
                 )  # fmt: skip
+                attacked = runner.private(experiment, poisoned, spec.seed)
             attacked = Attacked(attacked, attack, attackers, spec.seed, groups)
         method = runner.make_method(experiment, spec.method, data.truth)
         monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))

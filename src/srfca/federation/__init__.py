@@ -1,5 +1,6 @@
 """Federations: requests, replies, and whoever answers them."""
 
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.algorithms import (
     Descent,
     LocalAlgorithm,
@@ -11,8 +12,17 @@ from srfca.federation.algorithms import (
 from srfca.federation.classes import class_shares, num_classes
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
-from srfca.federation.middleware import Budget, Counting, DropReplies, Journal, Middleware, Subset
+from srfca.federation.middleware import (
+    Budget,
+    Counting,
+    DropReplies,
+    Journal,
+    Middleware,
+    Private,
+    Subset,
+)
 from srfca.federation.mixture import Mixture
+from srfca.federation.privacy import Privacy
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, Replies, Traffic
 from srfca.federation.requests import (
@@ -63,6 +73,9 @@ __all__ = [
     "Personal",
     "Phase",
     "Posterior",
+    "Privacy",
+    "PrivacySpent",
+    "Private",
     "Replies",
     "Request",
     "Round",

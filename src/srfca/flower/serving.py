@@ -11,13 +11,15 @@ from time import monotonic, sleep
 import numpy as np
 import torch
 
+from srfca.aggregation.rules import Aggregation
 from srfca.callbacks.progress_folder import ProgressFolder
 from srfca.errors import InputError, require
 from srfca.federation.local_training import LocalTraining
 from srfca.flower.client_info import write_clients
+from srfca.flower.drift_watch import DriftWatch
 from srfca.flower.federation import FlowerFederation
 from srfca.flower.settings import Settings
-from srfca.methods import Method, Result
+from srfca.methods import SRFCA, Method, Result
 from srfca.methods.adaptation import adapt
 
 REFRESH = "REFRESH"
@@ -31,7 +33,7 @@ def serve(
     result: Result,
     watched: ProgressFolder | None = None,
 ) -> Result:
-    """Place new clients as they connect, and refresh the clusters from time to time.
+    """Place new clients as they connect, and refresh the clusters from time to time or after drift.
 
     Args:
         method: The method that found the clusters; refreshes train as it does.
@@ -47,8 +49,8 @@ def serve(
         InputError: If clients do not have the models of their clusters.
     """
     require(has_cluster_models(result), f"{method.name} has no cluster models to serve")
-    start = monotonic()
-    next_refresh = start + settings.refresh
+    start, watch = monotonic(), DriftWatch()
+    refreshes, checks = _Every(settings.refresh), _Every(settings.drift_check)
     while settings.serve_for is None or monotonic() - start < settings.serve_for:
         before = result
         if newcomers := federation.newcomers():
@@ -59,15 +61,18 @@ def serve(
             watched.serving(federation.client_ids, connected)
         unclustered = [client for client in ready if result.labels[client] < 0]
         result = place_unclustered(federation, result, unclustered)
-        if settings.refresh and monotonic() >= next_refresh:
+        if refreshes.due() or (checks.due() and watch.check(federation, result)):
             number = 1 + sum(stage.name.startswith(REFRESH) for stage in result.history)
             try:
                 result = refresh(
-                    federation, result, method.local, settings.refresh_rounds, number, watched
-                )
+                    federation, result, method.local, settings.refresh_rounds, number, watched,
+                    aggregation=method.rows_rule if isinstance(method, SRFCA) else None,
+                )  # fmt: skip
             except InputError as error:
                 _log(WARNING, "refresh failed, keeping the clusters: %s", error)
-            next_refresh = monotonic() + settings.refresh
+            refreshes.restart()
+        if checks.due():
+            checks.restart()
         deliver_final_models(federation, result, ready)
         if result is not before and settings.out is not None:
             write_result(Path(settings.out), federation, result)
@@ -76,6 +81,21 @@ def serve(
     clusters = result.partition.num_clusters
     _log(INFO, text, settings.serve_for, len(result.client_ids), clusters)
     return result
+
+
+class _Every:
+    """Tell when something is due that happens every so many seconds; 0 is never."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._start = seconds, monotonic()
+
+    def due(self) -> bool:
+        """Tell whether the time has come."""
+        return self._seconds > 0 and monotonic() >= self._start + self._seconds
+
+    def restart(self) -> None:
+        """Wait for the whole time again."""
+        self._start = monotonic()
 
 
 def write_result(folder: Path, federation: FlowerFederation, result: Result) -> None:
@@ -175,6 +195,8 @@ def refresh(
     rounds: int,
     number: int,
     watched: ProgressFolder | None = None,
+    *,
+    aggregation: Aggregation | None = None,
 ) -> Result:
     """Adapt the clusters to the data that clients have now, and train each cluster's model on.
 
@@ -185,6 +207,7 @@ def refresh(
         rounds: Rounds of training.
         number: Of this refresh, from 1.
         watched: Where progress is written, if it is.
+        aggregation: How the rows of a cluster become one row; None is their weighted mean.
 
     Returns:
         The new clusters.
@@ -194,7 +217,12 @@ def refresh(
     """
     federation.forget_losses()
     name = f"{REFRESH} {number}"
-    refreshed = adapt(result, federation, local, rounds, stage=name, callbacks=watched)
+    refreshed = adapt(
+        result, federation, local, rounds, stage=name, callbacks=watched, aggregation=aggregation
+    )
     stage = refreshed.history[-1]
     _log(INFO, "%s: %s", stage.name, stage.notes["decision"])
+    for move in stage.notes["moves"]:
+        text = "%s: client %r moved from cluster %s to cluster %s: %s"
+        _log(INFO, text, stage.name, move["client"], move["from"], move["to"], move["why"])
     return refreshed

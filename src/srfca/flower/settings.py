@@ -36,6 +36,8 @@ class Settings:
         poll: Seconds between two checks for new clients.
         refresh: Seconds between two refreshes; 0 for none.
         refresh_rounds: Rounds of training in a refresh.
+        drift_check: Seconds between two checks for drift; 0 for none. All clients tell their
+            losses, and the clusters are refreshed at once if one has left the reach of its cluster.
         serve_for: Seconds after which serving ends; None for never.
 
     Raises:
@@ -54,6 +56,7 @@ class Settings:
     poll: float = constrained(10.0, more_than=0)
     refresh: float = constrained(0.0, at_least=0)
     refresh_rounds: int = 1
+    drift_check: float = constrained(0.0, at_least=0)
     serve_for: float | None = None
 
     def __post_init__(self) -> None:

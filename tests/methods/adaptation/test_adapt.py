@@ -21,6 +21,7 @@ from tests.methods.helpers import DropByNumber
 
 LOCAL = LocalTraining(steps=80, batch_size=20, lr=0.5)
 M = 16
+NETWORK = models.mlp(64, 32, 10)
 TURNS = concept_transforms("rotation", 4)
 
 
@@ -32,7 +33,7 @@ def digits(seed: int) -> Any:
 def federation(concepts: Any, seed: int = 0) -> Simulation:
     """Return digits where each client has its concept: 0 to 3, quarter turns."""
     (clients,) = drift_phases(digits(seed), np.asarray(concepts)[None], TURNS)
-    return Simulation(clients, models.mlp(64, 32, 10), seed=seed)
+    return Simulation(clients, NETWORK, seed=seed)
 
 
 @cache
@@ -115,6 +116,64 @@ def test_recurrent_drift_reuses_clusters() -> None:
     assert torch.equal(returned.models[1], fitted().models[1])
     assert {why for _, _, why in moves(returned).values()} == {"fits another cluster"}
     assert returned.history[-1].budget.local_steps == 0, "no training from scratch"
+
+
+def test_cluster_ids_stay_the_same_and_are_never_used_again() -> None:
+    concepts = np.arange(M) % 2
+    first = adapt(fitted(), federation(np.where(concepts == 0, 2, 1)), LOCAL, rounds=1, keep=0)
+    assert fitted().cluster_ids == (0, 1)
+    assert first.cluster_ids == (2, 1), "the new cluster comes first, and has a new number"
+    assert set(moves(first).values()) == {(0, 2, "new cluster")}
+    second = adapt(first, federation(np.where(concepts == 0, 1, 3)), LOCAL, rounds=1, keep=1)
+    assert second.cluster_ids == (1, 3, 2)
+    assert moves(second)["0"] == (2, 1, "fits another cluster")
+    assert moves(second)["1"] == (1, 3, "new cluster")
+    assert second.history[-1].notes["next_cluster_id"] == 4
+
+
+def test_cluster_ids_are_saved(tmp_path: Path) -> None:
+    away = federation(np.where(np.arange(M) % 2 == 0, 2, 1))
+    result = adapt(fitted(), away, LOCAL, rounds=1, keep=0)
+    assert Result.load(result.save(tmp_path)).cluster_ids == (2, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_alarm_without_drift(seed: int) -> None:
+    assert fitted(seed).drift_alarms(federation(np.arange(M) % 2, seed)) == ()
+
+
+def test_clients_that_leave_their_clusters_raise_alarms() -> None:
+    concepts = np.arange(M) % 2
+    concepts[5], concepts[6] = 0, 2
+    swapped, unknown = fitted().drift_alarms(federation(concepts))
+    assert (swapped.client, swapped.cluster, swapped.fits) == ("5", 1, 0)
+    assert (unknown.client, unknown.cluster, unknown.fits) == ("6", 0, None)
+    assert min(swapped.score, unknown.score) > 4.25
+    assert str(swapped).startswith("client '5' has left cluster 1: with a loss of ")
+    assert str(swapped).endswith("standard deviations off, cluster 0 fits")
+    assert str(unknown).endswith("standard deviations off, no cluster fits")
+
+
+def test_an_alarm_needs_a_reply_and_the_same_clients() -> None:
+    concepts = np.arange(M) % 2
+    concepts[5] = 0
+    silent = DropReplies(federation(concepts), 1.0)
+    assert fitted().drift_alarms(silent) == ()
+    with pytest.raises(InputError, match="must have the clients of the result"):
+        fitted().drift_alarms(Simulation(data.rotated_digits(num_clients=4), NETWORK))
+    unlimited = replace(fitted(), loss_limits=None)
+    with pytest.raises(InputError, match="no data were held out"):
+        unlimited.drift_alarms(silent)
+
+
+def test_a_client_that_stays_although_nothing_fits_is_named() -> None:
+    concepts = np.arange(M) % 2
+    concepts[6] = 2
+    untrained = replace(LOCAL, lr=1e-9)
+    result = adapt(fitted(), federation(concepts), untrained, rounds=0)
+    assert moves(result) == {}
+    assert result.decision == "No client moved. No cluster fits '6'."
+    assert result.history[-1].notes["beyond_reach"] == ["6"]
 
 
 def test_clients_fine_tune_again_if_they_had_individual_models() -> None:

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srfca import SRFCA, LocalTraining, Simulation, data
+from srfca.distances import ModelSet
 from srfca.experiments.stress import num_misplaced
 from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
+from srfca.federation.requests import Train
+from srfca.methods import Run
 from srfca.methods.sr_fca.screening import (
+    NUM_WITNESSES,
+    PeerLosses,
     contradicting,
     copies,
     fits_nobody,
@@ -34,8 +39,8 @@ def two_groups(seed: int, count: int = 12) -> np.ndarray:
 @given(st.integers(0, 10**6))
 def test_honest_clients_are_believed(seed: int) -> None:
     losses = two_groups(seed)
-    assert not contradicting(losses).any()
-    assert not useless(losses).any()
+    assert not contradicting(PeerLosses.of_all(losses)).any()
+    assert not useless(PeerLosses.of_all(losses)).any()
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-6, 1e6, 1e30, np.inf]))
@@ -43,15 +48,17 @@ def test_up_to_a_third_of_liars_are_not_believed(seed: int, lie: float) -> None:
     losses = two_groups(seed)
     liars = np.arange(12) >= 8
     losses[:, liars] = lie
-    assert contradicting(losses).tolist() == liars.tolist()
+    assert contradicting(PeerLosses.of_all(losses)).tolist() == liars.tolist()
 
 
 def test_a_model_that_does_not_fit_its_own_client_is_useless() -> None:
     losses = two_groups(0)
     losses[3, :] = 5.0
-    assert np.flatnonzero(useless(losses)).tolist() == [3]
+    assert np.flatnonzero(useless(PeerLosses.of_all(losses))).tolist() == [3]
     losses[:, 7] = np.nan
-    assert np.flatnonzero(useless(losses)).tolist() == [3], "unknown losses decide nothing"
+    assert np.flatnonzero(useless(PeerLosses.of_all(losses))).tolist() == [3], (
+        "unknown losses decide nothing"
+    )
 
 
 def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
@@ -59,9 +66,9 @@ def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
     losses[3, :] *= 100.0  # others say so; the client's own loss is fine
     losses[3, 3] = 0.0
     losses[:, 6] = 0.0
-    distrusted = contradicting(losses)
+    distrusted = contradicting(PeerLosses.of_all(losses))
     assert np.flatnonzero(distrusted).tolist() == [3, 6]
-    assert np.flatnonzero(fits_nobody(losses, distrusted)).tolist() == [3]
+    assert np.flatnonzero(fits_nobody(PeerLosses.of_all(losses), distrusted)).tolist() == [3]
 
 
 @given(st.integers(0, 10**6), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
@@ -78,8 +85,8 @@ def test_only_the_first_of_several_equal_models_counts(
 def test_most_clients_are_never_screened_out() -> None:
     losses = two_groups(0)
     np.fill_diagonal(losses, 50.0)
-    assert not useless(losses).any()
-    assert not contradicting(np.full((6, 6), np.nan)).any()
+    assert not useless(PeerLosses.of_all(losses)).any()
+    assert not contradicting(PeerLosses.of_all(np.full((6, 6), np.nan))).any()
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +101,13 @@ def clean_accuracy(digits: Simulation) -> float:
 
 
 def accuracy(
-    digits: Simulation, attacked: Simulation | Attacked, attackers: np.ndarray
+    digits: Simulation,
+    attacked: Simulation | Attacked,
+    attackers: np.ndarray,
+    all_pairs: int = 1000,
 ) -> tuple[float, int]:
     """Return the accuracy of honest clients, and how many are misplaced."""
-    result = SRFCA(local=LOCAL, trim=0.25).fit(attacked)
+    result = SRFCA(local=LOCAL, trim=0.25, all_pairs=all_pairs).fit(attacked)
     scores, truth = result.scores(digits, "test"), digits.data.truth
     assert scores.accuracy is not None
     assert truth is not None
@@ -118,5 +128,53 @@ def test_attackers_neither_misplace_nor_harm_honest_clients(
     attackers = draw_attackers(digits.client_ids, 0.2, 0, truth.labels)
     attacked = Attacked(digits, ATTACKS[name], attackers, 0, truth.labels)
     honest, misplaced = accuracy(digits, attacked, attackers)
+    assert misplaced == 0
+    assert honest > clean_accuracy - 0.04, "fewer clients train than in the clean run"
+
+
+def test_witnesses_find_what_all_pairs_find() -> None:
+    losses = two_groups(3, count=60)
+    liars, bad = np.array([4, 17, 31]), np.array([8, 22, 50])
+    losses[:, liars] = 0.0
+    losses[bad] = 30.0
+    everyone = PeerLosses.of_all(losses)
+    witnesses = np.arange(3, 3 + NUM_WITNESSES)
+    few = PeerLosses(
+        everyone.own, everyone.reported[witnesses], everyone.witnessed[witnesses], witnesses
+    )
+    distrusted = contradicting(few)
+    assert set(liars) <= set(np.flatnonzero(distrusted)) <= {*liars, *bad}
+    assert np.flatnonzero(useless(few) | fits_nobody(few, distrusted)).tolist() == bad.tolist()
+
+
+def test_the_clients_are_asked_about_the_models_of_witnesses_alone() -> None:
+    federation = Simulation(
+        data.rotated_digits(num_clients=40, rotations=2), mlp(64, 8, 10), validation=0.2
+    )
+    run = Run(federation)
+    options = SRFCA(local=LOCAL, all_pairs=39)
+    starts = run.initial_model().repeat(40, 1)
+    rows = run.train(Train(run.everyone, starts, LOCAL, run.key("one_shot"))).values
+    models = ModelSet.of_clients(run, rows, subsample=options.subsample(0))
+    before = run.federation.spent.evaluations
+    few = PeerLosses.ask(run, models, options.all_pairs)
+    assert run.federation.spent.evaluations - before == 2 * 40 * NUM_WITNESSES + 40
+    everyone = PeerLosses.ask(run, models, all_pairs=40)
+    torch.testing.assert_close(few.own, everyone.own, rtol=1e-4, atol=1e-5)
+    for part in ("reported", "witnessed"):
+        expected = getattr(everyone, part)[few.witnesses]
+        torch.testing.assert_close(getattr(few, part), expected, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore::srfca.errors.SrfcaWarning")
+@pytest.mark.parametrize("name", ["sign-flip", "high-losses", "mimic"])
+def test_many_clients_are_screened_too(
+    name: str, digits: Simulation, clean_accuracy: float
+) -> None:
+    truth = digits.data.truth
+    assert truth is not None
+    attackers = draw_attackers(digits.client_ids, 0.2, 0, truth.labels)
+    attacked = Attacked(digits, ATTACKS[name], attackers, 0, truth.labels)
+    honest, misplaced = accuracy(digits, attacked, attackers, all_pairs=10)
     assert misplaced == 0
     assert honest > clean_accuracy - 0.04, "fewer clients train than in the clean run"

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from srfca.federation.privacy import Privacy
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Replies, T
 from srfca.federation.requests import Request, Split
@@ -60,6 +61,11 @@ class Middleware:
     def negative_losses(self) -> bool:
         """Whether losses may be negative; False if the federation does not say."""
         return bool(getattr(self.federation, "negative_losses", False))
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """How much clients reveal; None if they are not private, or the federation does not say."""
+        return getattr(self.federation, "privacy", None)
 
     @property
     def answers_rounds(self) -> bool:

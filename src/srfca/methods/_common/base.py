@@ -276,6 +276,7 @@ class Method(ABC):
             loss_limits=limits,
             architecture=federation.architecture,
             schema=getattr(federation, "schema", None),
+            privacy=run.privacy_spent,
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from srfca.clustering.partition import Partition
 from srfca.data.schema import Schema
 from srfca.errors import require
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.counting import Budget
 from srfca.federation.mixture import Mixture
@@ -30,6 +31,9 @@ from srfca.methods._common.result_models import ResultModels
 from srfca.methods._common.stage import Stage
 from srfca.models.architecture import Architecture
 from srfca.models.factory import Model
+
+if TYPE_CHECKING:
+    from srfca.methods.adaptation import DriftAlarm
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -65,6 +69,7 @@ class Result(ResultModels):
             (``with_input_statistics``).
         architecture: What a model needs to become a module, for ``module`` and ``predict``.
         schema: How the clients' tables became tensors, if the federation knows.
+        privacy: What the run has revealed of a client at most, if clients are private.
     """
 
     method: str
@@ -84,6 +89,7 @@ class Result(ResultModels):
     input_statistics: InputStatistics | None = None
     architecture: Architecture | None = None
     schema: Schema | None = None
+    privacy: PrivacySpent | None = None
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -177,6 +183,8 @@ class Result(ResultModels):
             lines.append(f"{text}, {stage.seconds:.1f} s")
         if self.decision is not None:
             lines.append(self.decision)
+        if self.privacy is not None:
+            lines.append(str(self.privacy))
         return "\n".join(lines)
 
     @property
@@ -275,6 +283,29 @@ class Result(ResultModels):
         from srfca.methods.adaptation import adapt
 
         return adapt(self, federation, local, rounds, callbacks=callbacks)
+
+    def drift_alarms(self, federation: Federation) -> tuple[DriftAlarm, ...]:
+        """Return the clients that have left the reach of their cluster; nothing is trained.
+
+        Args:
+            federation: The same clients, whose data may have changed.
+
+        Raises:
+            InputError: If the method finds no clusters, or the clients are others, or private.
+        """
+        from srfca.methods.adaptation import drift_alarms
+
+        return drift_alarms(self, federation)
+
+    @property
+    def cluster_ids(self) -> tuple[int, ...]:
+        """``[k]`` the id of each model's cluster, which stays the same when clusters are adapted.
+
+        ``labels`` are positions in ``models``, and may change. Ids are never used again.
+        """
+        from srfca.methods.adaptation.identity import cluster_ids
+
+        return cluster_ids(self)
 
     def report(self, path: str | Path, federation: Federation | None = None) -> Path:
         """Write a page about what was found: one HTML file that opens without a network.

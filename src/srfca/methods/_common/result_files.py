@@ -20,6 +20,7 @@ from torch import Tensor
 from srfca._version import __version__
 from srfca.data.schema import Schema
 from srfca.errors import InputError, require
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.requests import Personal
 from srfca.files import replace_file, writable_folder
@@ -73,6 +74,7 @@ def write_result(result: Result, folder: Path) -> Path:
         "client_ids": list(result.client_ids),
         "labels": result.labels.tolist(),
         "personal": None if result.personal is None else asdict(result.personal),
+        "privacy": None if result.privacy is None else result.privacy.to_json(),
         "schema": None if result.schema is None else result.schema.to_json(),
         "architecture": None if architecture is None else architecture.to_json(),
         "history": [pack_stage(stage) for stage in result.history],
@@ -156,6 +158,9 @@ def _fields(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
         "history": unpack_history(content["history"], tensors),
         "clustered": content["clustered"],
         "architecture": _architecture(content, tensors),
+        "privacy": None
+        if (privacy := content.get("privacy")) is None
+        else PrivacySpent.from_json(privacy),
         "schema": None if (schema := content.get("schema")) is None else Schema.from_json(schema),
         **{name: tensors.get(name) for name in _OPTIONAL},
         **{name: _statistics(name, tensors) for name in _STATISTICS},

@@ -15,6 +15,8 @@ from torch import Tensor
 from srfca import progress
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import InputError
+from srfca.federation.accountant import PrivacySpent
+from srfca.federation.middleware.accounting import Accounting
 from srfca.federation.middleware.counting import Budget, Counting
 from srfca.federation.middleware.distrust import Distrusting
 from srfca.federation.middleware.journal import Journal, Journaling
@@ -61,7 +63,8 @@ class Run:
     ) -> None:
         self.journal = journal
         valid = Validating(federation)
-        self.uncounted = Distrusting(valid if journal is None else Journaling(valid, journal))
+        self._accounting = Accounting(valid if journal is None else Journaling(valid, journal))
+        self.uncounted = Distrusting(self._accounting)
         self.federation = Counting(self.uncounted)
         self.seed = seed
         self.monitor = monitor or Monitor()
@@ -101,6 +104,11 @@ class Run:
     def architecture(self) -> Architecture | None:
         """What a row needs to become a module; None if that is not known here."""
         return self.federation.architecture
+
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """What was revealed of a client so far, at most; None if clients are not private."""
+        return self._accounting.spent
 
     def initial_model(self) -> Tensor:
         """Return w0 of this run's seed: ``[P]``."""
@@ -161,6 +169,9 @@ class Run:
         self.federation.restore(
             {name: state[f"counted {name}"] for name in self.federation.state()}
         )
+        self._accounting.restore(
+            {name: state[f"released {name}"] for name in self._accounting.state()}
+        )
         self.curve.restore(state["curve"])
         self._told_missing = len(self.federation.missing)
         return {name: state[name].to(tensor.device) for name, tensor in initial.items()}
@@ -169,6 +180,7 @@ class Run:
         """Write the state of a training to the journal, if there is one."""
         if self.journal is not None:
             counted = {f"counted {name}": t for name, t in self.federation.state().items()}
+            counted |= {f"released {name}": t for name, t in self._accounting.state().items()}
             self.journal.checkpoint(training, state | counted | {"curve": self.curve.state()})
 
     def end_round(

@@ -1,5 +1,6 @@
 """Adaptation of clusters to data that have changed: concept drift."""
 
 from srfca.methods.adaptation.adapt import adapt
+from srfca.methods.adaptation.alarms import DriftAlarm, drift_alarms
 
-__all__ = ["adapt"]
+__all__ = ["DriftAlarm", "adapt", "drift_alarms"]

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.aggregation.outliers import NORM_LIMIT
-from srfca.aggregation.rules import Mean
+from srfca.aggregation.rules import Aggregation, Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import require
+from srfca.federation.accountant import PrivacySpent
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients
@@ -24,6 +26,8 @@ from srfca.methods._common.monitor import Monitor, as_monitor
 from srfca.methods._common.result import Result
 from srfca.methods._common.rounds import federated_training
 from srfca.methods._common.run import Run
+from srfca.methods.adaptation.alarms import beyond_reach
+from srfca.methods.adaptation.checks import check_clusters
 from srfca.methods.adaptation.evidence import (
     Evidence,
     Usual,
@@ -32,6 +36,7 @@ from srfca.methods.adaptation.evidence import (
     measured_losses,
     usual_losses,
 )
+from srfca.methods.adaptation.identity import CLUSTER_IDS, cluster_ids, identity_notes
 from srfca.methods.adaptation.misfits import new_clusters
 from srfca.methods.sr_fca import SRFCA
 from srfca.methods.sr_fca.clusters import Clusters
@@ -51,6 +56,7 @@ def adapt(
     rounds: int,
     *,
     keep: int = KEEP,
+    aggregation: Aggregation | None = None,
     stage: str | None = None,
     callbacks: Monitor | Sequence[Monitor] | None = None,
 ) -> Result:
@@ -69,15 +75,20 @@ def adapt(
         rounds: Rounds that every cluster trains on for.
         keep: For how many adaptations the model of a cluster without clients is kept: concepts come
             back. They follow the other models in ``Result.models``.
+        aggregation: How the rows of a cluster become one row; None is their weighted mean.
+            Changes much longer than the cluster's median are shortened before.
         stage: Name of the stage in the history; None is ADAPT and its number. It decides the draws.
         callbacks: Follow the stages and rounds, as in ``fit``.
 
     Returns:
-        The new clusters. The stage has these notes: ``moved``, the number of
-        clients in another cluster than before; ``moves``, for each of them the ``client``, the
-        cluster it was in (``from``, numbered as in ``result``), the one it is in (``to``), its loss
-        in the one (``loss``) and the other (``loss_there``), and ``why``: it "fits another
-        cluster", a "new cluster" was formed, it "fits no cluster" and is alone, or "joins". If the
+        The new clusters. The stage has these notes: ``moved``, the number of clients in another
+        cluster than before; ``moves``, for each of them the ``client``, the id of the cluster it
+        was in (``from``, -1 for none) and of the one it is in (``to``), its loss in the one
+        (``loss``) and the other (``loss_there``), and ``why``: it "fits another cluster", a "new
+        cluster" was formed, it "fits no cluster" and is alone, or "joins";
+        ``misfits``, clients that were suspected to fit no cluster; ``beyond_reach``, clients that
+        still do not fit theirs, as in ``drift_alarms``; ``cluster_ids``, the id of each model's
+        cluster (``Result.cluster_ids``). If the
         result had individual models, clients fine-tune again where that helps;
         ``fine_tuned_models`` are dropped.
 
@@ -94,28 +105,41 @@ def adapt(
     >>> adapted.history[-1].notes["moved"], adapted.partition == after.data.truth
     (4, True)
     """
-    _check(result, federation, rounds, keep)
+    check_clusters(result, federation)
+    require(rounds >= 0, f"rounds must not be negative, but is {rounds}")
+    require(keep >= 0, f"keep must not be negative, but is {keep}")
     run = Run(federation, result.seed, as_monitor(callbacks))
     name = stage or f"ADAPT {1 + sum(s.name.startswith('ADAPT') for s in result.history)}"
     evidence = collect(run, result.models, usual_losses(result))
     require(bool(evidence.replied.any()), "no client replied, so that the clusters stay the same")
     labels, misfits = drifted(evidence, result.labels)
-    models, num_models = result.models, len(result.models)
+    models = result.models
     if misfits.any():
         clients = np.flatnonzero(misfits)
         labels, models = _form_clusters(run, name, labels, clients, models, evidence, local)
     clusters = _Kept.of(labels, models, _ages(result), keep)
     active = clusters.partition.num_clusters
-    trained = _train(run, name, clusters.models[:active], clusters.partition, local, rounds)
+    trained = _train(
+        run, name, clusters.models[:active], clusters.partition, local, rounds,
+        aggregation or Mean(),
+    )  # fmt: skip
     answer = Answer(clusters.partition.labels, torch.cat([trained, clusters.models[active:]]))
     usual = measured_losses(run, trained, clusters.partition, _reordered(evidence, clusters.order))
-    moves = _moves(run, result, labels, evidence, num_models, clusters.order)
+    identity = identity_notes(result, clusters.order)
+    ids = dict(zip(clusters.order, identity[CLUSTER_IDS], strict=True))
+    moves = _moves(run, result, labels, evidence, ids)
+    limits = loss_limits(run.uncounted, trained, clusters.partition)
+    beyond = np.zeros(run.num_clients, dtype=bool)
+    if limits is not None:
+        _, beyond = beyond_reach(run.uncounted, trained, answer.labels, limits)
     notes = {
         "moved": len(moves),
         "moves": moves,
-        "misfits": [run.client_ids[client] for client in np.flatnonzero(misfits).tolist()],
-        "decision": _sentence(moves, clusters),
+        "misfits": _names(run, misfits),
+        "beyond_reach": _names(run, beyond),
+        "decision": _sentence(moves, _names(run, beyond), clusters),
         EMPTY_FOR: clusters.empty_for,
+        **identity,
         **usual.notes(),
     }
     run.record(name, clusters.partition, answer.client_models, notes=notes)
@@ -130,9 +154,10 @@ def adapt(
         fine_tuned_models=None,
         fine_tuned_steps=None,
         history=(*result.history, *run.history),
-        loss_limits=loss_limits(run.uncounted, trained, clusters.partition),
+        loss_limits=limits,
         input_statistics=None,
         architecture=federation.architecture or result.architecture,
+        privacy=_privacy(result.privacy, run.privacy_spent),
     )
 
 
@@ -171,20 +196,6 @@ class _Kept:
         return cls(partition, models[order], order, empty_for)
 
 
-def _check(result: Result, federation: Federation, rounds: int, keep: int) -> None:
-    require(
-        result.clustered and result.mixture_weights is None and result.personal is None,
-        f"{result.method} has no cluster models to adapt",
-    )
-    require(rounds >= 0, f"rounds must not be negative, but is {rounds}")
-    require(keep >= 0, f"keep must not be negative, but is {keep}")
-    require(
-        tuple(federation.client_ids) == tuple(result.client_ids),
-        "the federation must have the clients of the result, in the same order: assign new clients "
-        "with Result.assign first",
-    )
-
-
 def _form_clusters(
     run: Run,
     name: str,
@@ -217,7 +228,13 @@ def _form_clusters(
 
 
 def _train(
-    run: Run, name: str, models: Tensor, partition: Partition, local: LocalTraining, rounds: int
+    run: Run,
+    name: str,
+    models: Tensor,
+    partition: Partition,
+    local: LocalTraining,
+    rounds: int,
+    aggregation: Aggregation,
 ) -> Tensor:
     """Train each cluster on from its model, at a constant rate: ``[k, P]``."""
     if not rounds:
@@ -226,8 +243,9 @@ def _train(
         local, steps=rounds * local.local_steps, schedule="constant", keep_state=False
     )
     return federated_training(
-        run, name, models, partition, training, Mean(), purpose=name.lower(), max_change=NORM_LIMIT
-    )
+        run, name, models, partition, training, aggregation, purpose=name.lower(),
+        max_change=NORM_LIMIT,
+    )  # fmt: skip
 
 
 def _fine_tune(run: Run, clusters: Clusters, local: LocalTraining) -> Tensor | None:
@@ -261,15 +279,23 @@ def _moves(
     result: Result,
     labels: Labels,
     evidence: Evidence,
-    num_models: int,
-    order: list[int],
+    ids: dict[int, int],
 ) -> list[dict[str, Any]]:
-    """Return each client's move, ready for JSON."""
+    """Return each client's move, ready for JSON.
+
+    Args:
+        run: The run.
+        result: The clusters before.
+        labels: ``[m]`` the clusters after, before they are sorted.
+        evidence: The losses.
+        ids: The id of each cluster after, by its number in ``labels``.
+    """
     sizes = np.bincount(labels[labels >= 0], minlength=1)
+    ids_before = cluster_ids(result)
     moves = []
     for client in np.flatnonzero(labels != result.labels).tolist():
         before, after = int(result.labels[client]), int(labels[client])
-        is_new = after >= num_models
+        is_new = after >= len(ids_before)
         if is_new:
             why = "fits no cluster" if sizes[after] == 1 else "new cluster"
         else:
@@ -278,8 +304,8 @@ def _moves(
         moves.append(
             {
                 "client": run.client_ids[client],
-                "from": before,
-                "to": order.index(after),
+                "from": ids_before[before] if before >= 0 else -1,
+                "to": ids[after],
                 "why": why,
                 "loss": _number(losses[before]) if before >= 0 else None,
                 "loss_there": _number(losses[after]) if not is_new else None,
@@ -288,12 +314,34 @@ def _moves(
     return moves
 
 
+def _privacy(before: PrivacySpent | None, now: PrivacySpent | None) -> PrivacySpent | None:
+    """Return what a result and its adaptation reveal together."""
+    if before is None or now is None:
+        return None
+    return PrivacySpent.of(
+        now.privacy, before.updates + now.updates, before.statistics + now.statistics
+    )
+
+
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _sentence(moves: list[dict[str, Any]], clusters: _Kept) -> str:
-    """Say what changed."""
+def _names(run: Run, chosen: NDArray[np.bool_]) -> list[str]:
+    """Return the ids of some clients ``[m]``."""
+    return [run.client_ids[client] for client in np.flatnonzero(chosen).tolist()]
+
+
+def _sentence(moves: list[dict[str, Any]], beyond: list[str], clusters: _Kept) -> str:
+    """Say what changed, and which clients are in a cluster that does not fit them."""
+    text = _what_moved(moves, clusters)
+    if beyond:
+        text += f" No cluster fits {', '.join(map(repr, beyond))}."
+    return text
+
+
+def _what_moved(moves: list[dict[str, Any]], clusters: _Kept) -> str:
+    """Say which clients moved."""
     if not moves:
         return "No client moved."
     reasons = [move["why"] for move in moves]

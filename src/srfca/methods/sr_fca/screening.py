@@ -8,13 +8,15 @@ with the very same model are one client under several names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.federation.requests import Scores
 from srfca.methods._common.run import Run
 
 if TYPE_CHECKING:
@@ -45,13 +47,76 @@ _SAME = 1e-3
 """Largest difference of two models that are the same, in typical deviations."""
 _FEW = 5
 """With fewer clients nobody is screened out."""
+NUM_WITNESSES = 32
+"""Clients that stand for all others if there are too many clients for all pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class PeerLosses:
+    """Losses of c local models on the data of their clients, and of w witnesses both ways.
+
+    Unknown losses are NaN, and so are those of a witness with itself.
+
+    Args:
+        own: ``[c]`` of each client's model on its own data.
+        reported: ``[w, c]`` of the witnesses' models on each client's data.
+        witnessed: ``[w, c]`` of each client's model on the witnesses' data.
+        witnesses: ``[w]`` their positions among the c clients.
+    """
+
+    own: Matrix
+    reported: Matrix
+    witnessed: Matrix
+    witnesses: NDArray[np.int64]
+
+    @classmethod
+    def of_all(cls, losses: Matrix) -> Self:
+        """Return losses in which every client is a witness.
+
+        Args:
+            losses: ``[c, c]`` of each local model on each client's data.
+        """
+        others = losses.copy()
+        np.fill_diagonal(others, np.nan)
+        return cls(np.diag(losses).copy(), others, others.T, np.arange(len(losses)))
+
+    @classmethod
+    def ask(cls, run: Run, local_models: ModelSet, all_pairs: int) -> Self:
+        """Ask the clients for their losses: all pairs, or those with some witnesses.
+
+        Args:
+            run: The run.
+            local_models: The local models of c clients.
+            all_pairs: With more clients in the run than this, some of them are witnesses.
+        """
+        clients = local_models.clients
+        if run.num_clients <= all_pairs:
+            return cls.of_all(local_models.losses_on(clients).double().numpy())
+        draw = np.random.default_rng(run.key("witnesses").word() % 2**63).permutation(len(clients))
+        witnesses = np.sort(draw[:NUM_WITNESSES])
+        few = local_models.take(witnesses)
+        reported = few.losses_on(clients).double().numpy()
+        witnessed = local_models.losses_on(few.clients).double().numpy().T
+        scores = run.ask(Scores(clients, local_models.models, "train"))
+        own = scores.fill(np.nan).loss.double().cpu().numpy()
+        itself = (np.arange(len(witnesses)), witnesses)
+        reported[itself] = np.nan
+        witnessed = witnessed.copy()
+        witnessed[itself] = np.nan
+        return cls(own, reported, witnessed, witnesses)
+
+    @property
+    def any_negative(self) -> bool:
+        """Whether a loss is negative, so that ratios of losses mean nothing."""
+        return any(bool((part < 0).any()) for part in (self.own, self.reported, self.witnessed))
 
 
 def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
     """Distrust clients whose losses contradict all others, and find useless local models.
 
-    It needs the losses of all local models on all clients' data, so that nothing is screened with
-    other distances, or with many clients.
+    It needs losses of local models on other clients' data, so that nothing is screened with other
+    distances. With more than ``all_pairs`` clients, ``NUM_WITNESSES`` of them, drawn by the seed,
+    stand for all others: they evaluate every local model, and every client evaluates theirs.
 
     Args:
         run: The run; losses of distrusted clients do not count in it from now on.
@@ -62,14 +127,11 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
         ``[c]`` whose model is useless, or that of an earlier client.
     """
     clients = local_models.clients
-    nobody = np.zeros(len(clients), dtype=bool)
     if options.distance not in ("cross_loss", "one_sided_loss") or len(clients) < _FEW:
-        return nobody
-    if run.num_clients > options.all_pairs:
-        return nobody
-    losses = local_models.losses_on(clients).double().numpy()
-    if (losses < 0).any():  # ratios of losses mean nothing then
-        return nobody
+        return np.zeros(len(clients), dtype=bool)
+    losses = PeerLosses.ask(run, local_models, options.all_pairs)
+    if losses.any_negative:
+        return np.zeros(len(clients), dtype=bool)
     liars = contradicting(losses)
     if liars.any():
         run.distrust(clients[liars])
@@ -77,15 +139,12 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
     return useless(losses) | fits_nobody(losses, liars) | copies(local_models.models)
 
 
-def contradicting(losses: Matrix) -> Mask:
+def contradicting(losses: PeerLosses) -> Mask:
     """Return which clients report losses that contradict what the others report.
 
     The loss of a client's model on another's data is about that of the other's model on the
-    client's data. The median logarithm of their ratio over the other clients tells whether a client
+    client's data. The median logarithm of their ratio over the witnesses tells whether a client
     reports too little or too much, compared with the median client.
-
-    Args:
-        losses: ``[c, c]`` of each local model on each client's data, NaN if unknown.
 
     Returns:
         ``[c]``
@@ -93,32 +152,26 @@ def contradicting(losses: Matrix) -> Mask:
     Examples:
         >>> losses = np.full((6, 6), 2.0)
         >>> losses[:, 4] = 0.0
-        >>> contradicting(losses).tolist()
+        >>> contradicting(PeerLosses.of_all(losses)).tolist()
         [False, False, False, False, True, False]
     """
-    with np.errstate(all="ignore"):
-        logs = np.log(np.clip(losses, np.finfo(np.float64).tiny, np.finfo(np.float64).max))
-        ratios = logs - logs.T
-        np.fill_diagonal(ratios, np.nan)
-        comparable = ~np.isnan(ratios).all(0)
-        middle = np.full(len(losses), np.nan)
-        middle[comparable] = np.nanmedian(ratios[:, comparable], axis=0)
+    ratios = _logarithm(losses.reported) - _logarithm(losses.witnessed)
+    comparable = ~np.isnan(ratios).all(0)
+    middle = np.full(ratios.shape[1], np.nan)
+    middle[comparable] = np.nanmedian(ratios[:, comparable], axis=0)
     if not comparable.any():
-        return np.zeros(len(losses), dtype=bool)
+        return np.zeros(len(middle), dtype=bool)
     deviation = np.abs(middle - np.median(middle[comparable]))
     typical = 1.4826 * float(np.median(deviation[comparable]))
     liars: Mask = deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical)
     return _unless_many(liars)
 
 
-def useless(losses: Matrix) -> Mask:
+def useless(losses: PeerLosses) -> Mask:
     """Return whose local model fits its client's data much worse than models of others do.
 
     Local models that have not trained for long fit badly everywhere: there must be a gap between
     bad clients and all others.
-
-    Args:
-        losses: ``[c, c]`` of each local model on each client's training data, NaN if unknown.
 
     Returns:
         ``[c]``
@@ -126,16 +179,13 @@ def useless(losses: Matrix) -> Mask:
     Examples:
         >>> losses = np.full((6, 6), 1.0)
         >>> np.fill_diagonal(losses, [0.1, 0.1, 0.1, 0.1, 0.1, 5.0])
-        >>> useless(losses).tolist()
+        >>> useless(PeerLosses.of_all(losses)).tolist()
         [False, False, False, False, False, True]
     """
-    own_losses = np.diag(losses)
-    others = np.where(np.isnan(losses), np.inf, losses)
-    np.fill_diagonal(others, np.inf)
-    better = np.sort(others, axis=0)[min(_BETTER, len(losses) - 1) - 1]
-    comparable = np.isfinite(better) & np.isfinite(own_losses)
+    better = _third_best(losses.reported)
+    comparable = np.isfinite(better) & np.isfinite(losses.own)
     tiny = np.finfo(np.float64).tiny
-    misfit = np.log(own_losses + tiny) - np.log(better + tiny)
+    misfit = np.log(losses.own + tiny) - np.log(better + tiny)
     misfits: Mask = (misfit > np.log(MISFIT)) & np.isfinite(better)
     others_misfit = misfit[comparable & ~misfits]
     if misfits.any() and len(others_misfit):
@@ -144,13 +194,13 @@ def useless(losses: Matrix) -> Mask:
     return _unless_many(misfits)
 
 
-def fits_nobody(losses: Matrix, distrusted: Mask) -> Mask:
+def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
     """Return whose local model does badly on everyone's data, among distrusted clients.
 
     Such a client may not lie: its losses contradict those of the others because its model is bad.
 
     Args:
-        losses: ``[c, c]`` of each local model on each client's training data, NaN if unknown.
+        losses: Of the local models.
         distrusted: ``[c]``; what these clients report does not count.
 
     Returns:
@@ -159,12 +209,11 @@ def fits_nobody(losses: Matrix, distrusted: Mask) -> Mask:
     Examples:
         >>> losses = np.full((6, 6), 1.0)
         >>> losses[5] = 50.0
-        >>> fits_nobody(losses, np.arange(6) > 3).tolist()
+        >>> fits_nobody(PeerLosses.of_all(losses), np.arange(6) > 3).tolist()
         [False, False, False, False, False, True]
     """
-    trusted = np.where(np.isnan(losses) | distrusted, np.inf, losses)
-    np.fill_diagonal(trusted, np.inf)
-    fit = np.sort(trusted, axis=1)[:, min(_BETTER, len(losses) - 1) - 1]
+    lies = distrusted[losses.witnesses][:, None]
+    fit = _third_best(np.where(lies, np.nan, losses.witnessed))
     misfits: Mask = distrusted & (fit > BAD_FIT * np.median(fit))
     return misfits
 
@@ -189,9 +238,26 @@ def copies(models: Tensor) -> Mask:
     directions = torch.randn(models.shape[1], _PROJECTIONS, generator=generator)
     points = (models @ directions.to(models)).double().cpu().numpy()
     typical = np.median(np.abs(points - np.median(points, axis=0)), axis=0)
-    apart = np.abs(points[:, None] - points) <= _SAME * typical
-    mask: Mask = np.tril(apart.all(2), -1).any(1)
+    order = np.argsort(points[:, 0], kind="stable")
+    points, mask = points[order], np.zeros(len(points), dtype=bool)
+    for shift in range(1, len(points)):  # pairs that are this many places apart in this order
+        near = np.abs(points[shift:] - points[:-shift]) <= _SAME * typical
+        if not near[:, 0].any():
+            break
+        same = near.all(1)
+        mask[np.maximum(order[shift:], order[:-shift])[same]] = True
     return _unless_many(mask)
+
+
+def _logarithm(losses: Matrix) -> Matrix:
+    limits = np.finfo(np.float64)
+    return np.asarray(np.log(np.clip(losses, limits.tiny, limits.max)))
+
+
+def _third_best(losses: Matrix) -> Matrix:
+    """Return the third smallest of losses ``[w, c]``, infinite if fewer are known: ``[c]``."""
+    known = np.sort(np.where(np.isnan(losses), np.inf, losses), axis=0)
+    return np.asarray(known[min(_BETTER, len(known)) - 1])
 
 
 def _unless_many(mask: Mask) -> Mask:

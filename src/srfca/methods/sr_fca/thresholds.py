@@ -177,19 +177,25 @@ def threshold_clusters(
     distance = options.distance if distance is None else distance
     m, clients = run.num_clients, local_models.clients
     require_replies(clients, 2)
+    left_out = np.zeros(len(clients), dtype=bool)
+    for mask in (local_models.outlying, useless):
+        if mask is not None:
+            left_out |= mask
+    excluded = clients[:0] if useless is None else clients[useless]
     if m > options.all_pairs:
-        few, choice = cluster_many(run, options, local_models)
-        partition = Partition(np.full(m, -1)) if few is None else few.embed(clients, m)
-        return OneShot(partition.drop_smaller_than(options.min_size), choice, None, distance)
+        kept = np.flatnonzero(~left_out)
+        require_replies(clients[kept], 2)
+        few, choice = cluster_many(run, options, local_models.take(kept))
+        partition = Partition(np.full(m, -1)) if few is None else few.embed(clients[kept], m)
+        partition = partition.drop_smaller_than(options.min_size)
+        return OneShot(partition, choice, None, distance, useless=excluded)
     among = distance_named(distance)(local_models, local_models)
     unknown = np.isinf(among) | (np.isnan(among) & local_models.unanswered_pairs())
     among = np.where(unknown, np.nan, among)
     far = (
         far_clients(options, among) if options.threshold == "auto" else np.zeros(len(clients), bool)
     )
-    for left_out in (local_models.outlying, useless):
-        if left_out is not None:
-            far |= left_out
+    far |= left_out
     unknown |= far[:, None] | far
     among = np.where(unknown, np.nan, among)
     partial = allows_unknown(distance)
@@ -208,7 +214,6 @@ def threshold_clusters(
         graph_clusters = cluster_graph(choice.graph, options.graph, run.seed, options.restarts)
         partition = graph_clusters.embed(clients[complete], m)
     partition = partition.drop_smaller_than(options.min_size)
-    excluded = clients[:0] if useless is None else clients[useless]
     return OneShot(
         partition, choice, distances, distance, compared=clients[complete], useless=excluded
     )
