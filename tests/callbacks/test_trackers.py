@@ -157,7 +157,7 @@ def test_a_resumed_run_is_tracked_as_before_or_as_asked(tmp_path: Path) -> None:
 
 def test_an_experiment_of_mlflow_may_be_created_by_another_process(stub: Stub) -> None:
     found = iter([None, SimpleNamespace(experiment_id="7")])
-    stub.get_experiment_by_name = lambda name: next(found)  # type: ignore[method-assign]
+    stub.get_experiment_by_name = lambda name: next(found)  # type: ignore[assignment, method-assign]
 
     def exists(name: str) -> str:
         raise RuntimeError("experiment exists")

@@ -40,7 +40,7 @@ def test_rounds_by_hand() -> None:
     interactions = np.ones((6, 6))
     for clients in rounds:
         n = np.array([len(samples[c][1]) for c in clients])
-        rows = np.stack([descend(w, *samples[c], 3, 0.05) for c in clients])
+        rows = np.stack([descend(w, x, y, 3, 0.05) for x, y in map(samples.__getitem__, clients)])
         losses = np.full((6, 2), np.nan)
         for row, client in zip(rows, clients, strict=True):
             losses[client] = loss(w, client), loss(row, client)

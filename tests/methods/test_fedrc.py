@@ -132,4 +132,4 @@ def test_there_are_at_least_two_clients_for_a_cluster() -> None:
 )
 def test_wrong_values_are_named(name: str, value: object) -> None:
     with pytest.raises(InputError, match=name):
-        FedRC(**{name: value})  # type: ignore[arg-type]
+        FedRC(**{name: value})

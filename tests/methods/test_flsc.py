@@ -118,4 +118,4 @@ def test_a_cluster_without_clients_keeps_its_model() -> None:
 )
 def test_wrong_values_are_named(options: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        FLSC(**options)  # type: ignore[arg-type]
+        FLSC(**options)

@@ -76,9 +76,9 @@ class Privacy:
         """
         norm = torch.linalg.vector_norm(change.double())
         bounded = change.double() * (self.clip_update / norm.clamp(min=self.clip_update))
-        bounded = bounded.nan_to_num(nan=0.0)  # a diverged model
         noise = normal(source, change.numel()).to(change.device)
-        return (bounded + self.update_noise * self.clip_update * noise).to(change.dtype)
+        sent: Tensor = bounded.nan_to_num(nan=0.0)  # a diverged model
+        return (sent + self.update_noise * self.clip_update * noise).to(change.dtype)
 
     def statistics(self, fractions: Tensor, source: bytes) -> Tensor:
         """Return numbers between 0 and 1 as they are sent: with noise, and still in this range.
