@@ -109,13 +109,13 @@ def test_a_cluster_without_clients_keeps_its_model() -> None:
     assert fuse(models, torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[4.5]]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"clusters_per_client": 0}, "clusters_per_client"),
-        ({"k": 2, "clusters_per_client": 3}, "more than the k=2 clusters"),
-    ],
-)
-def test_wrong_values_are_named(options: dict[str, int], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        FLSC(**options)
+def test_wrong_values_are_named() -> None:
+    with pytest.raises(InputError, match="clusters_per_client"):
+        FLSC(clusters_per_client=0)
+
+
+def test_a_client_is_in_k_clusters_at_most() -> None:
+    result = FLSC(k=1, clusters_per_client=2, local=TWO_ROUNDS).fit(
+        random_regressions(num_clients=3)
+    )
+    assert result.labels.tolist() == [0, 0, 0]

@@ -239,15 +239,15 @@ def _features_within_classes(
     counts = np.minimum(inside.counts, outside.counts)
     limits = np.maximum(STANDS_OUT, 4 / np.sqrt(np.maximum(counts, 1)))
     columns = within.argmax(1)
-    found = [
+    places = [
         (group, column)
         for group, column in enumerate(columns.tolist())
         if counts[group] > 1 and within[group, column] >= limits[group]
     ]
-    found.sort(key=lambda place: -within[place])
+    places.sort(key=lambda place: -within[place])
     return {
         class_names[group]: _feature(inside, outside, group, column, features[column], names)
-        for group, column in found
+        for group, column in places
     }
 
 

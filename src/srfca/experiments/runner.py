@@ -181,8 +181,8 @@ def run_method(
     )
     resumed = journal is not None and journal.exists()
     start = perf_counter()
-    asked = private(experiment, federation, seed)
-    result = method.fit(asked, seed=seed, callbacks=monitor, journal=journal)
+    trained_on = private(experiment, federation, seed)
+    result = method.fit(trained_on, seed=seed, callbacks=monitor, journal=journal)
     seconds = None if resumed else perf_counter() - start
     scores = result.scores(federation, split)
     if result.history[-1].loss is None:  # otherwise fit has checked it

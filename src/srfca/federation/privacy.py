@@ -68,7 +68,7 @@ class Privacy:
         return cls(**json.loads(text))
 
     def update(self, change: Tensor, source: bytes) -> Tensor:
-        """Return an update as it is sent: shortened, with noise.
+        """Return what is sent of an update: shortened, with noise.
 
         Args:
             change: ``[n]``

@@ -129,7 +129,7 @@ def share_messages(request: Shares, length: int, num_groups: int) -> Messages:
     Args:
         request: The request.
         length: P
-        num_groups: Classes that shares are told by; 0 for none.
+        num_groups: Classes that shares are given by; 0 for none.
     """
     groups = (num_groups,) if request.by_class else ()
     values: dict[str, Value] = {"by_class": request.by_class}

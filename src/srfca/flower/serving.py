@@ -84,7 +84,7 @@ def serve(
 
 
 class _Every:
-    """Tell when something is due that happens every so many seconds; 0 is never."""
+    """Tell when something is due that happens at intervals, in seconds; 0 is never."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._start = seconds, monotonic()

@@ -165,12 +165,12 @@ class Cluster:
             sizes: ``[m]`` their weights.
             eps: What change is small.
         """
-        known = np.flatnonzero(np.isfinite(losses[self.clients]).all(1))
-        if len(known) < 2:
+        present = np.flatnonzero(np.isfinite(losses[self.clients]).all(1))
+        if len(present) < 2:
             return False
-        clients = self.clients[known]
+        clients = self.clients[present]
         rewards = gaussian_rewards(losses[clients], sizes[clients])
-        alpha, cells = self.count / len(self.clients), np.ix_(known, known)
+        alpha, cells = self.count / len(self.clients), np.ix_(present, present)
         old = self.interactions[cells]
         new = (1 - alpha) * old + alpha * (rewards / rewards.mean())[:, None]
         self.interactions[cells] = new

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.errors import require
 from srfca.federation.replies import Clients
 from srfca.federation.requests import Losses, Train
 from srfca.methods._common.base import Answer, Method
@@ -37,7 +36,7 @@ class FLSC(Method):
 
     Args:
         k: Number of clusters.
-        clusters_per_client: Clusters that each client is in; 1 is IFCA.
+        clusters_per_client: Clusters that each client is in, at most k; 1 is IFCA.
         start: ``random`` (k random models, as in the paper), ``clients`` (the models of k clients
             drawn at random that train alone from w0) or ``distant`` (of k clients that do badly
             with each other's models).
@@ -74,10 +73,6 @@ class FLSC(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.clusters_per_client <= self.k,
-            f"clusters_per_client={self.clusters_per_client} is more than the k={self.k} clusters",
-        )
         check_start_steps(self.start_steps, self.local)
 
     @property

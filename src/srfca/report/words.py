@@ -60,12 +60,12 @@ def gains_sentence(
         Empty if fewer than two seeds have a reference, or there are no accuracies.
 
     Examples:
-        >>> mine, other = [
+        >>> ours, other = [
         ...     [{"name": name, "method": name, "k": None, "seed": seed, "accuracy": accuracy,
         ...       "scored_on": "test"} for seed, accuracy in enumerate(accuracies)]
         ...     for name, accuracies in [("SR-FCA", [0.95, 0.93]), ("Global", [0.85, 0.87])]
         ... ]
-        >>> gains_sentence(mine, other)
+        >>> gains_sentence(ours, other)
         'Over 2 seeds, test accuracy of SR-FCA is 8.0 ± 2.8 points higher than that of Global.'
     """
     parts = []

@@ -140,7 +140,10 @@ def test_witnesses_find_what_all_pairs_find() -> None:
     everyone = PeerLosses.of_all(losses)
     witnesses = np.arange(3, 3 + NUM_WITNESSES)
     few = PeerLosses(
-        everyone.own, everyone.reported[witnesses], everyone.witnessed[witnesses], witnesses
+        everyone.of_own_model,
+        everyone.reported[witnesses],
+        everyone.witnessed[witnesses],
+        witnesses,
     )
     distrusted = contradicting(few)
     assert set(liars) <= set(np.flatnonzero(distrusted)) <= {*liars, *bad}
@@ -160,7 +163,7 @@ def test_the_clients_are_asked_about_the_models_of_witnesses_alone() -> None:
     few = PeerLosses.ask(run, models, options.all_pairs)
     assert run.federation.spent.evaluations - before == 2 * 40 * NUM_WITNESSES + 40
     everyone = PeerLosses.ask(run, models, all_pairs=40)
-    torch.testing.assert_close(few.own, everyone.own, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(few.of_own_model, everyone.of_own_model, rtol=1e-4, atol=1e-5)
     for part in ("reported", "witnessed"):
         expected = getattr(everyone, part)[few.witnesses]
         torch.testing.assert_close(getattr(few, part), expected, equal_nan=True)

@@ -78,15 +78,15 @@ def _forward(
         for start in range(0, HIDDEN, DEPTH):
             deep = start + k < HIDDEN
             state = tl.load(before + start, mask=(rows < batch) & deep[None, :], other=0.0)
-            known = deep[:, None] & (unit < HIDDEN)
+            valid = deep[:, None] & (unit < HIDDEN)
             part = column + start
-            i = tl.dot(state, tl.load(part, mask=known, other=0.0), i)
+            i = tl.dot(state, tl.load(part, mask=valid, other=0.0), i)
             part += HIDDEN * HIDDEN
-            f = tl.dot(state, tl.load(part, mask=known, other=0.0), f)
+            f = tl.dot(state, tl.load(part, mask=valid, other=0.0), f)
             part += HIDDEN * HIDDEN
-            g = tl.dot(state, tl.load(part, mask=known, other=0.0), g)
+            g = tl.dot(state, tl.load(part, mask=valid, other=0.0), g)
             part += HIDDEN * HIDDEN
-            o = tl.dot(state, tl.load(part, mask=known, other=0.0), o)
+            o = tl.dot(state, tl.load(part, mask=valid, other=0.0), o)
     i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), _tanh(g), tl.sigmoid(o)
     cell = f * cell + i * g
     target = gates + row * 4 * HIDDEN + unit
@@ -114,19 +114,19 @@ def _backward(
     inside = (rows < batch) & (unit < HIDDEN)
     row = (model * length + t) * batch + rows
     time = tl.cast(t, tl.int64)
-    here = (model * batch + rows) * HIDDEN + unit
+    offset = (model * batch + rows) * HIDDEN + unit
     state = tl.zeros([ROWS, UNITS], tl.float32)
     cell = tl.zeros([ROWS, UNITS], tl.float32)
     if t < length - 1:
-        cell = _load(carried + here, inside)
+        cell = _load(carried + offset, inside)
         k = tl.arange(0, DEPTH)
         after = of_gates + (row + batch) * 4 * HIDDEN + k[None, :]
         column = weight + (model * HIDDEN + unit) * 4 * HIDDEN + k[:, None]
         for start in range(0, 4 * HIDDEN, DEPTH):
             deep = start + k < 4 * HIDDEN
             gate = tl.load(after + start, mask=(rows < batch) & deep[None, :], other=0.0)
-            known = deep[:, None] & (unit < HIDDEN)
-            state = tl.dot(gate, tl.load(column + start, mask=known, other=0.0), state)
+            valid = deep[:, None] & (unit < HIDDEN)
+            state = tl.dot(gate, tl.load(column + start, mask=valid, other=0.0), state)
     if of_states is not None:
         source = of_states + time * state_time + model * state_model + rows * state_row + unit
         state += _load(source, inside)
@@ -148,7 +148,7 @@ def _backward(
     tl.store(target + HIDDEN, cell * earlier * f * (1 - f), mask=inside)
     tl.store(target + 2 * HIDDEN, cell * i * (1 - g * g), mask=inside)
     tl.store(target + 3 * HIDDEN, state * squashed * o * (1 - o), mask=inside)
-    tl.store(carried + here, cell * f, mask=inside)
+    tl.store(carried + offset, cell * f, mask=inside)
 
 
 def forward(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

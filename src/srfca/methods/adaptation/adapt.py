@@ -87,10 +87,9 @@ def adapt(
         (``loss``) and the other (``loss_there``), and ``why``: it "fits another cluster", a "new
         cluster" was formed, it "fits no cluster" and is alone, or "joins";
         ``misfits``, clients that were suspected to fit no cluster; ``beyond_reach``, clients that
-        still do not fit theirs, as in ``drift_alarms``; ``cluster_ids``, the id of each model's
-        cluster (``Result.cluster_ids``). If the
-        result had individual models, clients fine-tune again where that helps;
-        ``fine_tuned_models`` are dropped.
+        still do not fit their clusters, as in ``drift_alarms``; ``cluster_ids``, the id of each
+        model's cluster (``Result.cluster_ids``). If the result had individual models,
+        clients fine-tune again where that helps; ``fine_tuned_models`` are dropped.
 
     Raises:
         InputError: If the result has no clusters or other clients, a number is out of range, no

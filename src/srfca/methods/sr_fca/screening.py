@@ -58,13 +58,13 @@ class PeerLosses:
     Unknown losses are NaN, and so are those of a witness with itself.
 
     Args:
-        own: ``[c]`` of each client's model on its own data.
+        of_own_model: ``[c]`` of each client's model on its own data.
         reported: ``[w, c]`` of the witnesses' models on each client's data.
         witnessed: ``[w, c]`` of each client's model on the witnesses' data.
         witnesses: ``[w]`` their positions among the c clients.
     """
 
-    own: Matrix
+    of_own_model: Matrix
     reported: Matrix
     witnessed: Matrix
     witnesses: NDArray[np.int64]
@@ -98,17 +98,19 @@ class PeerLosses:
         reported = few.losses_on(clients).double().numpy()
         witnessed = local_models.losses_on(few.clients).double().numpy().T
         scores = run.ask(Scores(clients, local_models.models, "train"))
-        own = scores.fill(np.nan).loss.double().cpu().numpy()
+        of_own_model = scores.fill(np.nan).loss.double().cpu().numpy()
         itself = (np.arange(len(witnesses)), witnesses)
         reported[itself] = np.nan
         witnessed = witnessed.copy()
         witnessed[itself] = np.nan
-        return cls(own, reported, witnessed, witnesses)
+        return cls(of_own_model, reported, witnessed, witnesses)
 
     @property
     def any_negative(self) -> bool:
         """Whether a loss is negative, so that ratios of losses mean nothing."""
-        return any(bool((part < 0).any()) for part in (self.own, self.reported, self.witnessed))
+        return any(
+            bool((part < 0).any()) for part in (self.of_own_model, self.reported, self.witnessed)
+        )
 
 
 def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
@@ -116,7 +118,7 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
 
     It needs losses of local models on other clients' data, so that nothing is screened with other
     distances. With more than ``all_pairs`` clients, ``NUM_WITNESSES`` of them, drawn by the seed,
-    stand for all others: they evaluate every local model, and every client evaluates theirs.
+    stand for all others: they evaluate every local model, and every client evaluates their models.
 
     Args:
         run: The run; losses of distrusted clients do not count in it from now on.
@@ -183,9 +185,9 @@ def useless(losses: PeerLosses) -> Mask:
         [False, False, False, False, False, True]
     """
     better = _third_best(losses.reported)
-    comparable = np.isfinite(better) & np.isfinite(losses.own)
+    comparable = np.isfinite(better) & np.isfinite(losses.of_own_model)
     tiny = np.finfo(np.float64).tiny
-    misfit = np.log(losses.own + tiny) - np.log(better + tiny)
+    misfit = np.log(losses.of_own_model + tiny) - np.log(better + tiny)
     misfits: Mask = (misfit > np.log(MISFIT)) & np.isfinite(better)
     others_misfit = misfit[comparable & ~misfits]
     if misfits.any() and len(others_misfit):
@@ -256,8 +258,8 @@ def _logarithm(losses: Matrix) -> Matrix:
 
 def _third_best(losses: Matrix) -> Matrix:
     """Return the third smallest of losses ``[w, c]``, infinite if fewer are known: ``[c]``."""
-    known = np.sort(np.where(np.isnan(losses), np.inf, losses), axis=0)
-    return np.asarray(known[min(_BETTER, len(known)) - 1])
+    ordered = np.sort(np.where(np.isnan(losses), np.inf, losses), axis=0)
+    return np.asarray(ordered[min(_BETTER, len(ordered)) - 1])
 
 
 def _unless_many(mask: Mask) -> Mask:
