@@ -31,6 +31,7 @@ from srfca.federation.algorithms import Descent
 from srfca.federation.bootstrap import bootstrap_streams
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.data_moments import column_moments, columns_of
+from srfca.federation.flat_samples import flatten_samples, inputs_of
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients, ClientScores, Replies
 from srfca.federation.replies import T as Value
@@ -45,8 +46,10 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -180,6 +183,8 @@ class Simulation:
             Shares: self._shares,
             Scores: self._scores,
             Subspaces: self._subspaces,
+            SharedSamples: self._shared_samples,
+            Outputs: self._outputs,
             Collect: self._collect,
         }
 
@@ -521,6 +526,28 @@ class Simulation:
                 start = label * rank
                 bases[place, :, start : start + leading.shape[1]] = leading
         return bases.to(self._layout.dtype)
+
+    def _shared_samples(self, request: SharedSamples) -> Tensor:
+        require_positive(size=request.size)
+        samples, clients = self._samples["train"], self._indices(request.clients)
+        draws = streams(Key(request.seed, "shared samples"), self._words[clients])
+        owner, index = subsampled(samples, clients, draws, request.size)
+        rows = flatten_samples(samples.x[index], samples.y[index] if request.targets else None)
+        shared = rows.new_full((len(clients), request.size, rows.shape[1]), torch.inf)
+        for entry in range(len(clients)):
+            own = rows[owner == entry]
+            shared[entry, : len(own)] = own
+        return shared
+
+    @torch.no_grad()
+    def _outputs(self, request: Outputs) -> Tensor:
+        models, like = self._check(request.models, request.clients), self._samples["train"].x
+        require(
+            request.inputs.ndim == 2 and request.inputs.shape[1] == like[:1].numel(),
+            f"inputs must be rows of {like[:1].numel()} numbers, not {tuple(request.inputs.shape)}",
+        )
+        inputs = inputs_of(request.inputs.to(self.device), like)
+        return self._evaluation.outputs(models, inputs, self.traits.num_outputs)
 
     def _collect(self, request: Collect) -> Tensor:
         return self.personal.get(request.personal, request.clients, self.data.client_ids)

@@ -366,6 +366,49 @@ class Subspaces(Request[Tensor]):
 
 
 @dataclass(frozen=True, eq=False)
+class SharedSamples(Request[Tensor]):
+    """Ask each client for some of its training samples, to show them to other clients.
+
+    The reply is ``[c, size, w]`` in double precision: the numbers of an input, then those of its
+    target (``srfca.federation.flat_samples``). A client of fewer samples fills up with infinity.
+    The clients reveal these samples: real ones reply only if they were told how many they may share
+    (``srfca.flower.client_app``), and private ones never do.
+
+    Args:
+        clients: ``[c]``
+        size: How many samples of each client, drawn by the seed: always the same ones.
+        seed: Decides which.
+        targets: Send their targets too.
+    """
+
+    size: int
+    seed: int = 0
+    targets: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs(Request[Tensor]):
+    """Compute the outputs of each client's model on inputs that the clients are sent.
+
+    The reply is ``[c, n, d]``, for d numbers that the network outputs for an input.
+
+    Args:
+        clients: ``[c]``
+        models: ``[c, P]``
+        inputs: ``[n, f]`` as ``SharedSamples`` without targets.
+    """
+
+    models: Tensor
+    inputs: Tensor
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        return replace(
+            self, clients=self.clients[index], models=self.models[_at(index, self.models)]
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Collect(Request[Tensor]):
     """Collect what clients keep to themselves, for the record of a simulation.
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from srfca._version import __version__
 from srfca.engine.simulation import Simulation
-from srfca.errors import InputError
+from srfca.errors import InputError, require
 from srfca.federation.algorithms import ALGORITHMS, Descent, LocalAlgorithm, Posterior
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
@@ -28,8 +28,10 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -43,7 +45,7 @@ from srfca.flower.client_state import (
     store_optimizer_states,
     store_personal,
 )
-from srfca.flower.messages import ALGORITHM, personal_from_json
+from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import Value
 from srfca.models.rows import frozen_digest
 from srfca.random import Key
@@ -61,12 +63,14 @@ class TaskInput:
         rows: Its rows ``[k, ...]`` by role.
         context: Flower's context.
         receive: What is called with the final model.
+        share: How many samples the client may reveal.
     """
 
     values: Mapping[str, Any]
     rows: Mapping[str, Tensor]
     context: Context
     receive: Receive | None
+    share: int = 0
 
     @property
     def mixture(self) -> Mixture | None:
@@ -251,6 +255,30 @@ def subspaces(simulation: Simulation, task: TaskInput) -> TaskOutput:
     return TaskOutput({"subspaces": bases.double()})
 
 
+def shared_samples(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Reveal some training samples, if the client may: ``[1, size, w]``.
+
+    Raises:
+        InputError: If they are more than it may reveal.
+    """
+    values = task.values
+    size = int(values["size"])
+    require(
+        size <= task.share,
+        f"this client shares {task.share} samples, not {size}: client_app(share=...) says how many",
+    )
+    request = SharedSamples(_itself(), size, values["seed"], values["targets"])
+    return TaskOutput({"samples": simulation.ask(request).values})
+
+
+def outputs(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute the outputs of each model on inputs of the message: ``[e, n, d]``."""
+    models, [inputs] = task.rows["models"], task.rows[INPUTS]
+    return TaskOutput(
+        {"outputs": simulation.ask(Outputs(_itself(len(models)), models, inputs)).values}
+    )
+
+
 def keep(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Pass the final model on to ``receive``, with the client's personal coordinates in it."""
     rows, personal = task.rows["models"], task.personal
@@ -278,6 +306,8 @@ TASKS: dict[str, Task] = {
     "scores": scores,
     "shares": shares,
     "subspaces": subspaces,
+    "shared_samples": shared_samples,
+    "outputs": outputs,
     "keep": keep,
 }
 """The tasks of a client by name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,14 @@ from srfca import progress
 from srfca.errors import InputError, require
 from srfca.federation.middleware.counting import MissingReply
 from srfca.federation.mixture import Mixture
-from srfca.federation.replies import ClientScores, Replies, T, Traffic, as_clients
+from srfca.federation.replies import (
+    Clients,
+    ClientScores,
+    Replies,
+    T,
+    Traffic,
+    as_clients,
+)
 from srfca.federation.requests import (
     BalancedLosses,
     BootstrapLosses,
@@ -26,9 +34,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subspaces,
@@ -43,7 +53,9 @@ from srfca.flower.messages import (
     bootstrap_messages,
     data_moment_messages,
     gradient_messages,
+    output_messages,
     share_messages,
+    shared_sample_messages,
     subspace_messages,
     train_messages,
 )
@@ -132,6 +144,8 @@ class FlowerFederation:
             Scores: self._scores,
             Shares: self._shares,
             Subspaces: self._subspaces,
+            SharedSamples: self._shared_samples,
+            Outputs: self._outputs,
             Collect: self._collect,
         }
 
@@ -291,8 +305,7 @@ class FlowerFederation:
 
     def _data_moments(self, request: DataMoments) -> Replies[Tensor]:
         self._require_splits(request.splits)
-        clients = request.clients.tolist() or range(len(self.client_ids))
-        infos = [self._channel.info(client) for client in clients]
+        infos = self._infos_of(request.clients)
         shape = (
             common([info.num_label_groups for info in infos], "groups of labels"),
             1 + 2 * common([info.num_columns for info in infos], "numbers in a sample"),
@@ -318,8 +331,7 @@ class FlowerFederation:
         rows = models.models if isinstance(models, Mixture) else models
         groups = 0
         if request.by_class:
-            clients = request.clients.tolist() or range(len(self.client_ids))
-            infos = [self._channel.info(client) for client in clients]
+            infos = self._infos_of(request.clients)
             groups = common([info.num_label_groups for info in infos], "groups of labels")
         messages = share_messages(request, self._layout.length, groups)
         replies = self._channel.exchange("shares", messages)
@@ -328,8 +340,7 @@ class FlowerFederation:
         return Replies(request.clients, shares, replies.missing)
 
     def _subspaces(self, request: Subspaces) -> Replies[Tensor]:
-        clients = request.clients.tolist() or range(len(self.client_ids))
-        infos = [self._channel.info(client) for client in clients]
+        infos = self._infos_of(request.clients)
         features = {info.num_features for info in infos}
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
@@ -345,6 +356,36 @@ class FlowerFederation:
         shape = (num_features, request.num_vectors)
         bases = gather(request.clients, replies, "subspaces", shape, self._layout.dtype)
         return Replies(request.clients, bases, replies.missing)
+
+    def _shared_samples(self, request: SharedSamples) -> Replies[Tensor]:
+        require(request.size >= 1, f"size must be at least 1, not {request.size}")
+        infos = self._infos_of(request.clients)
+        width = common([info.num_features for info in infos], "features")
+        if request.targets:
+            width += prod(self.infos[0].signature.target_shape)
+        replies = self._channel.exchange("shared_samples", shared_sample_messages(request, width))
+        shape = (request.size, width)
+        samples = gather(request.clients, replies, "samples", shape, torch.float64)
+        return Replies(request.clients, samples, replies.missing)
+
+    def _outputs(self, request: Outputs) -> Replies[Tensor]:
+        infos = self._infos_of(request.clients)
+        width = common([info.num_features for info in infos], "features")
+        require(
+            request.inputs.ndim == 2 and request.inputs.shape[1] == width,
+            f"inputs must be rows of {width} numbers, not {tuple(request.inputs.shape)}",
+        )
+        num_outputs = common([info.num_outputs for info in infos], "outputs")
+        messages = output_messages(request, self._layout.length, num_outputs)
+        replies = self._channel.exchange("outputs", messages)
+        shape = (len(request.inputs), num_outputs)
+        outputs = gather(request.clients, replies, "outputs", shape, self._layout.dtype)
+        return Replies(request.clients, outputs, replies.missing)
+
+    def _infos_of(self, clients: Clients) -> list[ClientInfo]:
+        """Return what clients have said of themselves; of all clients if there are none."""
+        positions = clients.tolist() or range(len(self.client_ids))
+        return [self._channel.info(client) for client in positions]
 
     def _collect(self, request: Collect) -> Replies[Tensor]:
         values = torch.empty((0, len(request.personal.coordinates)), dtype=self._layout.dtype)

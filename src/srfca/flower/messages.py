@@ -24,7 +24,9 @@ from srfca.federation.requests import (
     Gradients,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
+    SharedSamples,
     Shares,
     Subspaces,
     Train,
@@ -34,6 +36,8 @@ from srfca.flower.transport import ClientRequest
 
 ALGORITHM = "algorithm."
 """Prefix of the roles of a local algorithm's tensors."""
+INPUTS = "inputs"
+"""Role of inputs that clients are sent."""
 
 
 class RowTable:
@@ -221,6 +225,36 @@ def subspace_messages(request: Subspaces, num_features: int) -> Messages:
     values = {"rank": request.rank, "num_classes": request.num_classes}
     ask = ClientRequest({"subspaces": (shape, torch.float64)}, values)
     return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
+
+
+def shared_sample_messages(request: SharedSamples, width: int) -> Messages:
+    """Return the messages that ask for samples, each of which has this many numbers."""
+    values: dict[str, Value] = {
+        "size": request.size, "seed": request.seed, "targets": request.targets,
+    }  # fmt: skip
+    ask = ClientRequest({"samples": ((1, request.size, width), torch.float64)}, values)
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
+
+
+def output_messages(request: Outputs, length: int, num_outputs: int) -> Messages:
+    """Return the messages that ask for outputs on inputs that are sent along."""
+    models = check_rows(request.models, length, len(request.clients))
+    table = RowTable()
+    of_models, of_inputs = table.add(models), table.add(request.inputs.unsqueeze(0))
+    if of_inputs == [None]:
+        return _unsendable(request.clients, table)
+    inputs = [name for name in of_inputs if name is not None]
+    shape = (len(request.inputs), num_outputs)
+    requests: dict[int, ClientRequest] = {}
+    unsendable: dict[int, str] = {}
+    for client, entries in entries_of(request.clients).items():
+        names = _all_names([of_models[entry] for entry in entries])
+        if names is None:
+            unsendable[client] = "not sent: models are infinite or NaN"
+            continue
+        expects = {"outputs": ((len(entries), *shape), models.dtype)}
+        requests[client] = ClientRequest(expects, {}, {"models": names, INPUTS: inputs})
+    return Messages(requests, table, unsendable)
 
 
 def check_rows(rows: Tensor, length: int, count: int | None = None) -> Tensor:

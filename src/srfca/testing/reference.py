@@ -32,9 +32,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -426,6 +428,36 @@ class ReferenceFederation:
             )
             bases.append(torch.linalg.svd(columns).U[:, : request.rank])
         return torch.stack(bases)
+
+    def _answer_sharedsamples(self, request: SharedSamples) -> Tensor:
+        require(request.size >= 1, f"size must be at least 1, not {request.size}")
+        replies = []
+        for client in request.clients.tolist():
+            x, y = self.samples["train"].of(client)
+            stream = streams(
+                Key(request.seed, "shared samples"), client_words([self.client_ids[client]])
+            )
+            size = min(request.size, len(x))
+            chosen = batches(stream, torch.tensor([len(x)]), size, 1)[0, 0].tolist()
+            rows = []
+            for number in range(request.size):
+                at = chosen[number] if number < size else 0
+                parts = [x[at].flatten().double()]
+                parts += [y[at].flatten().double()] if request.targets else []
+                row = torch.cat(parts)
+                rows.append(row if number < size else torch.full_like(row, torch.inf))
+            replies.append(torch.stack(rows))
+        return torch.stack(replies)
+
+    def _answer_outputs(self, request: Outputs) -> Tensor:
+        self.check_rows(request.models, len(request.clients))
+        like = self.samples["train"].x
+        require(
+            request.inputs.shape[1] == like[0].numel(),
+            f"inputs have {like[0].numel()} numbers, not {request.inputs.shape[1]}",
+        )
+        x = request.inputs.view(-1, *like.shape[1:]).to(like)
+        return torch.stack([self._outputs(row, x).flatten(1) for row in request.models])
 
     def _answer_collect(self, request: Collect) -> Tensor:
         return torch.stack(
