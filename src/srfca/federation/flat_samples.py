@@ -19,7 +19,7 @@ def flatten_samples(x: Tensor, y: Tensor | None = None) -> Tensor:
     [[1.0, 2.0, 7.0]]
     """
     parts = [x] if y is None else [x, y]
-    return torch.cat([part.reshape(len(part), -1).double() for part in parts], dim=1)
+    return torch.cat([part.unsqueeze(1).flatten(1).double() for part in parts], dim=1)
 
 
 def inputs_of(rows: Tensor, like: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from srfca.errors import require
 from srfca.federation.algorithms.shared_data import SharedDataDescent
 from srfca.federation.requests import Scores, Split, Train
 from srfca.methods._common.base import Answer, Family, Method
-from srfca.methods._common.pool import shared_pool
+from srfca.methods._common.pool import deal, shared_pool
 from srfca.methods._common.rounds import federated_training, num_participants, one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
@@ -81,6 +81,7 @@ class DAPPER(Method):
         """Train the central model, then the clients' models with every lambda."""
         everyone, first = one_cluster(run), self._central_rounds
         pool = shared_pool(run, self.shared, targets=True)
+        samples = deal(pool, 1.0, run.num_clients, run.key("dapper deal"))
         central = federated_training(
             run, "FEDAVG", run.initial_model().unsqueeze(0), everyone, self.local,
             Mean(self.weighted), purpose="dapper", participation=self.participation,
@@ -88,12 +89,12 @@ class DAPPER(Method):
         )  # fmt: skip
         count = sum(num_participants(everyone, 1.0))
         with run.stage("DAPPER", count * self.grid * self._personal_steps):
-            individual, lambdas = self._interpolate(run, pool, central[0])
+            individual, lambdas = self._interpolate(run, samples, central[0])
         notes = {"lambda": lambdas.tolist(), "shared": len(pool)}
         run.record("DAPPER", everyone, individual, notes=notes)
         return Answer(everyone.labels, central, individual_models=individual)
 
-    def _interpolate(self, run: Run, pool: Tensor, central: Tensor) -> tuple[Tensor, Tensor]:
+    def _interpolate(self, run: Run, samples: Tensor, central: Tensor) -> tuple[Tensor, Tensor]:
         """Train the clients with every lambda, and keep their models of least held-out loss.
 
         Returns:
@@ -104,21 +105,15 @@ class DAPPER(Method):
         self._keep_best(run, best, lambdas, least, best.clone(), 0.0)
         for place in range(1, self.grid + 1):
             models = central.repeat(run.num_clients, 1)
+            shares = torch.full((run.num_clients, 1), 1 - place / self.grid)
+            steps = SharedDataDescent(samples=samples, shares=shares)
             for number in range(self._central_rounds, self.local.rounds):
                 key = run.key(f"dapper {place}", number)
-                request = Train(
-                    run.everyone, models, self.local, key,
-                    self._mixed_steps(run, pool, place / self.grid), private=True,
-                )  # fmt: skip
+                request = Train(run.everyone, models, self.local, key, steps, private=True)
                 models = run.train(request, "training of the individual models").fill(models)
                 run.end_round(f"DAPPER {place}", number, self.local.rounds, models)
             self._keep_best(run, best, lambdas, least, models, place / self.grid)
         return best, lambdas
-
-    def _mixed_steps(self, run: Run, pool: Tensor, own: float) -> SharedDataDescent:
-        """Return steps of all clients whose own samples have this weight."""
-        shares = torch.full((run.num_clients, 1), 1 - own)
-        return SharedDataDescent(samples=pool.expand(run.num_clients, *pool.shape), shares=shares)
 
     def _keep_best(
         self, run: Run, best: Tensor, lambdas: Tensor, least: Tensor, models: Tensor, own: float

@@ -16,7 +16,7 @@ from srfca.federation.replies import Clients
 from srfca.federation.requests import Train
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, Family, Method
-from srfca.methods._common.pool import random_order, shared_pool
+from srfca.methods._common.pool import deal, shared_pool
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
@@ -96,22 +96,3 @@ class DataSharing(Method):
         chosen = samples if len(clients) == len(samples) else samples[index]
         steps = SharedDataDescent(samples=chosen, shares=shares[index])
         return Train(clients, model.expand(len(clients), -1), self.local, key, steps)
-
-
-def deal(pool: Tensor, fraction: float, num_clients: int, key: Key) -> Tensor:
-    """Return a random part of a pool for each client.
-
-    Args:
-        pool: ``[s, w]``
-        fraction: The fraction that each client gets, at least one sample; 1 is all of it.
-        num_clients: m
-        key: Of the draws.
-
-    Returns:
-        ``[m, s', w]``
-    """
-    if fraction >= 1:
-        return pool.expand(num_clients, *pool.shape)
-    size = max(1, round(fraction * len(pool)))
-    draws = [random_order(len(pool), Key(key.seed, key.purpose, c)) for c in range(num_clients)]
-    return torch.stack([pool[torch.as_tensor(order[:size])] for order in draws])

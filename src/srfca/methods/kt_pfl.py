@@ -98,7 +98,7 @@ class KTpFL(Method):
                 state.learn(outputs.clients, self.coefficient_lr, self.rho)
                 teaching = Distillation(
                     inputs=inputs.expand(len(outputs.clients), *inputs.shape),
-                    targets=state.targets(outputs.clients),
+                    targets=state.targets(outputs.clients).to(models),
                 )
                 self._distill(run, models, outputs.clients, teaching, number)
                 run.end_round("KT_PFL", number, self.local.rounds, models)

@@ -33,19 +33,20 @@ from srfca.parameters import constrained
 class TopDown(Method):
     """FedAvg over all clients; every few rounds, groups whose updates differ are cut in two.
 
-    Both parts go on from the model of their group and the updates of their own clients.
+    A group is cut if its updates show the same halves in two rounds. Both parts go on from the
+    model of their group and the updates of their own clients.
 
     Args:
-        rounds_between: Rounds of FedAvg in the groups before each round of cuts; None is a tenth of
-            all rounds.
-        max_levels: How often groups may be cut.
+        rounds_between: Rounds of FedAvg in the groups before each round of cuts, at least one; None
+            is a tenth of all rounds.
+        max_levels: Levels of the tree below the root: no round has cuts after that many had some.
         min_size: The smallest number of clients of a part.
         metric: Distance of two updates: ``l2``, ``l1`` or ``cosine``.
         linkage: How the distances are cut in two: ``single``, ``complete``, ``average`` or
             ``ward``.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each group's clients that take part in a round; in a round of
-            cuts all do.
+            cuts, and the one before, all do.
     """
 
     key: ClassVar[str] = "top-down"
@@ -56,7 +57,7 @@ class TopDown(Method):
     )
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
-    rounds_between: int | None = constrained(None, at_least=0)
+    rounds_between: int | None = constrained(None, at_least=1)
     max_levels: int = constrained(5, at_least=1)
     min_size: int = constrained(2, at_least=1)
     metric: UpdateMetric = "cosine"
@@ -73,32 +74,39 @@ class TopDown(Method):
 
     @property
     def trainings(self) -> float:
-        """All clients take part in the rounds of cuts."""
-        cuts = len(self._cut_rounds)
-        return self.participation + (1 - self.participation) * cuts / self.local.rounds
+        """All clients take part in the rounds of cuts, and in those before them."""
+        looks = 2 * len(self._cut_rounds)
+        return self.participation + (1 - self.participation) * looks / self.local.rounds
 
     @property
     def _cut_rounds(self) -> list[int]:
         """The rounds in which groups may be cut; the last round is none of them."""
         rounds = self.local.rounds
-        between = rounds // 10 if self.rounds_between is None else self.rounds_between
-        return list(range(between, rounds - 1, between + 1))[: self.max_levels]
+        between = max(1, rounds // 10) if self.rounds_between is None else self.rounds_between
+        return list(range(between, rounds - 1, between + 1))
 
     def solve(self, run: Run) -> Answer:
         """Train, and cut, from the root to the leaves."""
         partition, models = one_cluster(run), run.initial_model().unsqueeze(0)
         done, parents = 0, list[list[int]]()
         for number in self._cut_rounds:
-            models = self._train(run, partition, models, range(done, number))
-            with run.stage("CUT", run.num_clients * len(self.local.span(number))):
-                before = partition
-                partition, models, distances = self._cut(run, partition, models, number)
-            parents.append([int(before.labels[group[0]]) for group in partition])
-            run.end_round("CUT", number, self.local.rounds, models, partition.labels)
-            answer = Answer(partition.labels, models)
-            notes = {"round": number, "parents": parents[-1]}
-            run.record(f"LEVEL {len(parents)}", partition, answer.client_models, distances, notes)
+            if len(parents) == self.max_levels:
+                break
+            models = self._train(run, partition, models, range(done, number - 1))
+            first = self._look(run, partition, models, number - 1)
+            models = first.aggregate(run, partition, models, self.weighted)
+            second = self._look(run, partition, models, number)
+            before, partition = partition, cut(partition, first, second)
+            of_parts = [int(before.labels[group[0]]) for group in partition]
+            models = second.aggregate(run, partition, models[of_parts], self.weighted)
+            run.end_round("LOOK", number, self.local.rounds, models, partition.labels)
             done = number + 1
+            if partition == before:
+                continue
+            parents.append(of_parts)
+            notes = {"round": number, "parents": of_parts}
+            rows = Answer(partition.labels, models).client_models
+            run.record(f"LEVEL {len(parents)}", partition, rows, second.distances, notes)
         models = self._train(run, partition, models, range(done, self.local.rounds))
         answer = Answer(partition.labels, models)
         run.record("TOP_DOWN", partition, answer.client_models, notes={"parents": parents})
@@ -113,23 +121,17 @@ class TopDown(Method):
             purpose="top-down", participation=self.participation, rounds=rounds,
         )  # fmt: skip
 
-    def _cut(
-        self, run: Run, partition: Partition, models: Tensor, number: int
-    ) -> tuple[Partition, Tensor, np.ndarray]:
-        """Train for a round, and cut the groups whose updates show several groups.
-
-        Members of a group that is cut become unclustered if they did not reply.
-
-        Returns:
-            The groups, their models, and the distances ``[m, m]`` of updates within them.
-        """
+    def _look(self, run: Run, partition: Partition, models: Tensor, number: int) -> Look:
+        """Train all clients for a round, and find the halves that their updates show."""
         clients = np.flatnonzero(partition.labels >= 0)
         starts = models_of_clients(models, partition.labels[clients])
-        replies = run.train(Train(clients, starts, self.local, run.key("top-down", number)))
+        with run.stage("LOOK", len(clients) * len(self.local.span(number))):
+            replies = run.train(Train(clients, starts, self.local, run.key("top-down", number)))
         clients, rows = replies.clients, replies.values
         answered = torch.as_tensor(replies.answered, device=starts.device)
         updates = trained_part(run, rows - starts[answered].to(rows))
-        labels, distances = partition.labels.copy(), np.full((run.num_clients,) * 2, np.nan)
+        distances = np.full((run.num_clients, run.num_clients), np.nan)
+        halves = np.full(run.num_clients, -1)
         for group in partition:
             members = np.intersect1d(group, clients)
             if len(members) < 2 * self.min_size:
@@ -137,25 +139,62 @@ class TopDown(Method):
             positions = torch.as_tensor(np.searchsorted(clients, members), device=rows.device)
             among = update_distances(run, updates[positions], self.metric)
             distances[np.ix_(members, members)] = among
-            parts = self.halves(among, run.seed)
-            if parts is not None:
-                labels[np.setdiff1d(group, members)] = -1
-                labels[members[parts[1]]] = labels.max() + 1
-        cut = Partition(labels)
-        parents = [int(partition.labels[group[0]]) for group in cut]
-        models = aggregate_clusters(
-            rows, clients, cut.labels[clients], models[parents], run.sizes, Mean(self.weighted)
-        )
-        return cut, models, distances
+            halves[members] = self.halves(among, run.seed)
+        return Look(clients, rows, distances, halves)
 
-    def halves(self, distances: np.ndarray, seed: int = 0) -> tuple[Clients, Clients] | None:
-        """Return the two parts of a group, None if it stays whole.
+    def halves(self, distances: np.ndarray, seed: int = 0) -> Clients:
+        """Return the half of each client of a group, -1 for all if the group stays whole: ``[c]``.
 
         It is cut if its distances ``[c, c]`` show several groups, and the cut goes through none.
         """
+        half = np.full(len(distances), -1)
         groups, _ = find_groups(distances, max(2, self.min_size), seed)
         if groups.num_clusters < 2:
-            return None
+            return half
         parts = bipartition(1 - distances, self.linkage, self.min_size)
-        whole = min(map(len, parts)) >= self.min_size and keeps_groups_whole(parts, groups)
-        return parts if whole else None
+        if min(map(len, parts)) >= self.min_size and keeps_groups_whole(parts, groups):
+            for number, part in enumerate(parts):
+                half[part] = number
+        return half
+
+
+def cut(partition: Partition, first: Look, second: Look) -> Partition:
+    """Cut the groups that fall into the same halves in two rounds.
+
+    Members of a group that is cut become unclustered if they did not reply in the second round.
+    """
+    labels = partition.labels.copy()
+    for group in partition:
+        halves, before = second.halves[group], first.halves[group]
+        both = (halves >= 0) & (before >= 0)
+        if both.any() and Partition(halves[both]) == Partition(before[both]):
+            labels[group[halves < 0]] = -1
+            labels[group[halves == 1]] = labels.max() + 1
+    return Partition(labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What all clients sent in a round, and the halves of the groups that it shows.
+
+    Args:
+        clients: ``[c]`` those that replied.
+        rows: ``[c, P]`` their models.
+        distances: ``[m, m]`` between updates in the same group, else NaN.
+        halves: ``[m]`` the half of its group that each client is in, -1 if it stays whole, or the
+            client did not reply.
+    """
+
+    clients: Clients
+    rows: Tensor
+    distances: np.ndarray
+    halves: Clients
+
+    def aggregate(self, run: Run, partition: Partition, models: Tensor, weighted: bool) -> Tensor:
+        """Return the mean of each group's rows; a group without any keeps its model: ``[k, P]``."""
+        labels = partition.labels[self.clients]
+        inside = labels >= 0
+        return aggregate_clusters(
+            self.rows[torch.as_tensor(inside, device=self.rows.device)], self.clients[inside],
+            labels[inside], models, run.sizes, Mean(weighted),
+        )  # fmt: skip

@@ -34,6 +34,28 @@ def shared_pool(run: Run, per_client: int, *, targets: bool) -> Tensor:
     return rows[torch.as_tensor(random_order(len(rows), run.key("order of shared samples")))]
 
 
+def deal(pool: Tensor, fraction: float, num_clients: int, key: Key) -> Tensor:
+    """Return a random part of a pool for each client, in an order of its own.
+
+    Clients that took the same batches in the same steps would gain less from averaging.
+
+    Args:
+        pool: ``[s, w]``
+        fraction: The fraction that each client gets, at least one sample.
+        num_clients: m
+        key: Of the draws.
+
+    Returns:
+        ``[m, s', w]``
+    """
+    size = max(1, round(fraction * len(pool)))
+    orders = [
+        random_order(len(pool), Key(key.seed, key.purpose, client))[:size]
+        for client in range(num_clients)
+    ]
+    return pool[torch.as_tensor(np.stack(orders))]
+
+
 def random_order(count: int, key: Key) -> np.ndarray:
     """Return the numbers from 0 to ``count - 1`` in random order."""
     return np.argsort(streams(key, torch.arange(count)).numpy(), kind="stable")
