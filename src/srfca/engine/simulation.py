@@ -29,6 +29,7 @@ from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
 from srfca.errors import InputError, require, require_positive, require_seed
 from srfca.federation.algorithms import Descent
 from srfca.federation.bootstrap import bootstrap_streams
+from srfca.federation.compression import ResidualStore
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.data_moments import column_moments, columns_of
 from srfca.federation.flat_samples import flatten_samples, inputs_of
@@ -170,6 +171,7 @@ class Simulation:
             self._network, self.traits, train, self._augment, self._words, block_size
         )
         self.personal = PersonalStore()
+        self.residuals = ResidualStore()
         self._answers: dict[type[Request[Any]], Callable[[Any], Tensor | ClientScores]] = {
             Train: self._train,
             Gradients: self._gradients,
@@ -318,10 +320,13 @@ class Simulation:
             rows = train_by_autograd(
                 self._network, train, self._augment, self._words, request, starts
             )
-        if request.personal is None:
+        if request.sent is not None:
+            self.personal.keep(request, rows, self.data.client_ids)
+            starts, rows = request.sent.take(starts), request.sent.take(rows)
+        if not request.compressed:
             return rows
-        self.personal.keep(request, rows, self.data.client_ids)
-        return request.personal.complement(self._layout.length).take(rows)
+        starts = starts.to(rows)
+        return starts + self.residuals.compress(request, rows - starts, self.data.client_ids)
 
     def _descent(self, request: Train, algorithm: Descent, starts: Tensor) -> TrainingTask:
         clients, local = request.clients, request.local

@@ -107,7 +107,12 @@ class Train(Request[Tensor]):
     @property
     def stateful(self) -> bool:
         """Whether clients keep something from round to round of this training."""
-        return self.local.keep_state or self.personal is not None
+        return self.local.keep_state or self.compressed or self.personal is not None
+
+    @property
+    def compressed(self) -> bool:
+        """Whether clients compress their updates; private models are not sent at all."""
+        return self.local.compress is not None and not self.private
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same request for some of its entries."""

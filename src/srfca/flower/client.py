@@ -122,7 +122,7 @@ def _handle(
     }
     with progress.reporting_to(progress.ignore):  # the server may run in this process
         output = task(simulation, TaskInput(values, rows, context, receive, share))
-    stored.keep(names, output.arrays["rows"] if task is TASKS["train"] else None)
+    stored.keep(names, output.arrays.get("rows") if task is TASKS["train"] else None)
     arrays = {name: pack(tensor) for name, tensor in output.arrays.items()}
     content = make_content({"client": client_id, **output.values}, arrays)
     return Message(content, reply_to=message)

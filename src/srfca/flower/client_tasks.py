@@ -16,6 +16,7 @@ from srfca._version import __version__
 from srfca.engine.simulation import Simulation
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import ALGORITHMS, Descent, LocalAlgorithm, Posterior
+from srfca.federation.compression import encode
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
@@ -41,9 +42,11 @@ from srfca.federation.requests import (
 from srfca.flower.client_state import (
     restore_optimizer_states,
     restore_personal,
+    restore_residuals,
     store_final_model,
     store_optimizer_states,
     store_personal,
+    store_residuals,
 )
 from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import Value
@@ -153,12 +156,20 @@ def train(simulation: Simulation, task: TaskInput) -> TaskOutput:
         _algorithm(task),
         None if personal is None else personal.coordinates,
     )
-    rows = simulation.ask(request).values
+    rows = simulation.ask(replace(request, local=replace(local, compress=None))).values
     if local.keep_state:
         store_optimizer_states(state, simulation)
     if personal is not None:
         store_personal(state, simulation)
-    return TaskOutput({"rows": rows})
+    if local.compress is None:
+        return TaskOutput({"rows": rows})
+    changes = rows - task.rows["starts"].to(rows)
+    require(bool(changes.isfinite().all()), "the trained model is infinite or NaN")
+    restore_residuals(state, simulation)
+    sent = simulation.residuals.compress(request, changes, simulation.client_ids)
+    store_residuals(state, simulation)
+    codes = [encode(update, local.compress) for update in sent]
+    return TaskOutput({"compressed": torch.stack(codes)})
 
 
 def gradients(simulation: Simulation, task: TaskInput) -> TaskOutput:

@@ -61,7 +61,7 @@ from srfca.flower.messages import (
 )
 from srfca.flower.moments import MomentsEvaluator, MomentsRequest, common
 from srfca.flower.names import ClientNames
-from srfca.flower.replies import ClientReplies, gather
+from srfca.flower.replies import ClientReplies, decompressed, gather
 from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, frozen_digest, make_module
 
@@ -274,6 +274,8 @@ class FlowerFederation:
         if request.personal is not None:
             self._personal_trainings.add((request.key.seed, request.key.purpose))
         width = self._layout.length if request.sent is None else len(request.sent)
+        if request.compressed:
+            return decompressed(request, replies, width, self._layout.dtype)
         rows = gather(request.clients, replies, "rows", (width,), self._layout.dtype)
         return Replies(request.clients, rows, replies.missing)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from flwr.app import Array
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import Descent, LocalAlgorithm
+from srfca.federation.compression import num_words
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
@@ -101,9 +102,11 @@ def train_messages(request: Train, length: int) -> Messages:
             f"{len(request.clients)} entries, not {len(tensor)}",
         )
         names[f"{ALGORITHM}{name}"] = table.add(tensor)
-    key = request.key
+    key, local = request.key, request.local
+    if not request.compressed:
+        local = replace(local, compress=None)
     values: dict[str, Value] = {
-        "local": json.dumps(asdict(request.local)),
+        "local": json.dumps(asdict(local)),
         "key": json.dumps([key.seed, key.purpose, key.round]),
         "algorithm": algorithm.key,
         "settings": _settings_json(algorithm),
@@ -112,6 +115,8 @@ def train_messages(request: Train, length: int) -> Messages:
         values["personal"] = personal_json(Personal(request.personal, key.seed, key.purpose))
     width = length if sent is None else len(sent)
     messages = _row_messages(request.clients, names, table, values, width, starts.dtype)
+    if local.compress is not None:
+        messages = _compressed(messages, request.clients, num_words(width, local.compress))
     if isinstance(algorithm, Descent) and algorithm.posterior is not None:
         posterior = algorithm.posterior
         components = {"component": posterior.component}
@@ -307,6 +312,18 @@ def _row_messages(
         rows = {role: rows for role, rows in by_role.items() if rows is not None}
         requests[client] = ClientRequest({"rows": ((len(entries), width), dtype)}, values, rows)
     return Messages(requests, table, unsendable)
+
+
+def _compressed(messages: Messages, clients: Clients, words: int) -> Messages:
+    """Return messages whose replies are codes of this many words for each entry."""
+    entries = entries_of(clients)
+    requests = {
+        client: replace(
+            request, expects={"compressed": ((len(entries[client]), words), torch.int64)}
+        )
+        for client, request in messages.requests.items()
+    }
+    return replace(messages, requests=requests)
 
 
 def _with_mixture(

@@ -451,6 +451,7 @@ def _local_trainings() -> dict[str, LocalTraining]:
             _LOCAL, steps=8, schedule="cosine", mu=0.5, clip=0.2
         ),
         "resampling": replace(_LOCAL, resample=True),
+        "compression": replace(_LOCAL, steps=9, compress=0.1),
     }
 
 

@@ -103,6 +103,8 @@ class ReferenceFederation:
         """Optimizer states by training, and by client and model of its mixture."""
         self.personal: dict[tuple[int, str], dict[int, Tensor]] = {}
         """Personal coordinates by training and client."""
+        self.residuals: dict[tuple[int, str], dict[tuple[int, int], list[float]]] = {}
+        """What was not sent yet of updates, by training, and by client and its entry."""
 
     @property
     def client_ids(self) -> Sequence[str]:
@@ -148,6 +150,7 @@ class ReferenceFederation:
         if request.key.round == 0:
             self.optimizers[training] = {}
             self.personal[training] = {}
+            self.residuals[training] = {}
         personal = request.personal
         rows = []
         for entry, client in enumerate(request.clients.tolist()):
@@ -159,10 +162,34 @@ class ReferenceFederation:
             rows.append(train_entry(self, request, entry, client, start))
             progress.report(request.steps)
         if personal is None:
-            return self._stacked(rows)
+            return self._compressed(request, request.starts, self._stacked(rows))
         for client, row in zip(request.clients.tolist(), rows, strict=True):
             self.personal[training][client] = _take(personal, row)
-        return self._stacked(rows)[:, ~_mask(personal, self.initial_model(0))]
+        sent = ~_mask(personal, self.initial_model(0))
+        return self._compressed(request, request.starts[:, sent], self._stacked(rows)[:, sent])
+
+    def _compressed(self, request: Train, starts: Tensor, rows: Tensor) -> Tensor:
+        """Return what the server makes of compressed updates: ``[c, n]``."""
+        fraction = request.local.compress
+        if fraction is None or request.private:
+            return rows
+        residuals = self.residuals[request.key.seed, request.key.purpose]
+        received = starts.to(rows).clone()
+        for entry, client in enumerate(request.clients.tolist()):
+            place = request.clients[:entry].tolist().count(client)
+            update = (rows[entry] - starts[entry]).tolist()
+            left = residuals.get((client, place), [0.0] * len(update))
+            update = [new + old for new, old in zip(update, left, strict=True)]
+            order = sorted(range(len(update)), key=lambda at: -abs(update[at]))
+            chosen = [at for at in order[: max(1, round(fraction * len(update)))] if update[at]]
+            size = sum(abs(update[at]) for at in chosen) / max(1, len(chosen))
+            size = float(torch.tensor(size, dtype=torch.float32))
+            for at in chosen:
+                step = size if update[at] > 0 else -size
+                received[entry, at] += step
+                update[at] -= step
+            residuals[client, place] = update
+        return received
 
     def _answer_gradients(self, request: Gradients) -> Tensor:
         self.check_rows(request.models, len(request.clients))

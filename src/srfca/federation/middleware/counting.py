@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.federation.algorithms import Descent
+from srfca.federation.compression import num_words
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
@@ -39,6 +40,8 @@ _REMEMBERED = 32
 """Models that a client keeps of those it last received or trained."""
 _SAMPLED = 4096
 """Coordinates that a model's fingerprint is computed from."""
+_WORD_BYTES = 8
+"""Bytes of a word of a compressed update."""
 
 Fingerprints = NDArray[np.int64]
 
@@ -199,7 +202,11 @@ evaluations=4)
         if isinstance(request.algorithm, Descent) and request.algorithm.posterior is not None:
             mixture = request.algorithm.posterior.mixture
             self._evaluate(mixture.models, np.unique(request.clients))
-        self._receive(rows, answered, private=request.private)
+        if request.compressed and request.local.compress is not None:
+            size = _WORD_BYTES * num_words(rows.shape[1], request.local.compress)
+            self.spent += Budget(models_up=len(rows), bytes_up=len(rows) * size)
+        else:
+            self._receive(rows, answered, private=request.private)
 
     def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
         """Count a round that the federation answered itself: clients' rows are not seen here."""
@@ -207,8 +214,10 @@ evaluations=4)
         starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
         self.spent += Budget(local_steps=steps * len(request.clients))
         self._send(starts, request.clients)
-        count = len(answered)
-        self.spent += Budget(models_up=count, bytes_up=count * _row_bytes(models))
+        count, size = len(answered), _row_bytes(models)
+        if request.local.compress is not None and request.server_lr is None:
+            size = _WORD_BYTES * num_words(models.shape[1], request.local.compress)
+        self.spent += Budget(models_up=count, bytes_up=count * size)
 
     def _evaluate(self, models: Tensor, clients: Clients) -> None:
         """Let every client evaluate every model; models that a client lacks are sent."""
