@@ -540,8 +540,8 @@ class Simulation:
         rows = flatten_samples(samples.x[index], samples.y[index] if request.targets else None)
         shared = rows.new_full((len(clients), request.size, rows.shape[1]), torch.inf)
         for entry in range(len(clients)):
-            own = rows[owner == entry]
-            shared[entry, : len(own)] = own
+            of_client = rows[owner == entry]
+            shared[entry, : len(of_client)] = of_client
         return shared
 
     @torch.no_grad()

@@ -136,7 +136,7 @@ class ResidualStore:
         """Return what clients send of their updates, and keep the rest: ``[c, n]``.
 
         Nothing is left over from earlier trainings in round 0. An update that is infinite or NaN
-        is returned as it is.
+        is returned unchanged.
         """
         fraction = request.local.compress
         assert fraction is not None

@@ -376,7 +376,7 @@ class SharedSamples(Request[Tensor]):
 
     The reply is ``[c, size, w]`` in double precision: the numbers of an input, then those of its
     target (``srfca.federation.flat_samples``). A client of fewer samples fills up with infinity.
-    The clients reveal these samples: real ones reply only if they were told how many they may share
+    The clients reveal these samples: real ones reply only if their app says how many they may share
     (``srfca.flower.client_app``), and private ones never do.
 
     Args:

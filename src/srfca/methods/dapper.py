@@ -116,7 +116,7 @@ class DAPPER(Method):
         return best, lambdas
 
     def _keep_best(
-        self, run: Run, best: Tensor, lambdas: Tensor, least: Tensor, models: Tensor, own: float
+        self, run: Run, best: Tensor, lambdas: Tensor, least: Tensor, models: Tensor, share: float
     ) -> None:
         """Put models of a lambda where they are better than the best ones so far."""
         split: Split = "validation" if "validation" in run.federation.splits else "train"
@@ -125,4 +125,4 @@ class DAPPER(Method):
         losses = replies.values.loss.cpu().double().nan_to_num(nan=torch.inf)
         better = index[losses < least[index]]
         least[better] = losses[losses < least[index]]
-        best[better.to(best.device)], lambdas[better] = models[better.to(models.device)], own
+        best[better.to(best.device)], lambdas[better] = models[better.to(models.device)], share

@@ -170,6 +170,6 @@ class Teachers:
 
 
 def _update(models: Tensor, replies: Replies[Tensor]) -> Clients:
-    """Put the rows of those who replied into the models ``[m, P]``, and return who they are."""
+    """Put the replies into the models ``[m, P]``, and return the clients that replied."""
     models[torch.as_tensor(replies.clients, device=models.device)] = replies.values.to(models)
     return replies.clients
