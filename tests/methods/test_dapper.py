@@ -28,7 +28,7 @@ def two_clients() -> Simulation:
 def test_rounds_by_hand() -> None:
     """Two samples of each client are shared; batches are full."""
     federation = two_clients()
-    shared = federation.ask(SharedSamples(range(2), 2, seed=0)).values.flatten(0, 1).numpy()
+    shared = federation.ask(SharedSamples(np.arange(2), 2, seed=0)).values.flatten(0, 1).numpy()
     pool = shared[:, :3], shared[:, 3]
     samples = [tuple(t.numpy() for t in federation._samples["train"].of(c)) for c in range(2)]
 

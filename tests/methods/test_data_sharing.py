@@ -22,7 +22,7 @@ def test_rounds_by_hand() -> None:
     """A warm-up on shared samples alone, then a round on the union of a client's and theirs."""
     made = examples.regression([6, 18], d=3, clusters=2)
     federation = Simulation(made, examples.doubled(linear(3, bias=False)), validation=0)
-    shared = federation.ask(SharedSamples(range(2), 3, seed=0)).values.flatten(0, 1).numpy()
+    shared = federation.ask(SharedSamples(np.arange(2), 3, seed=0)).values.flatten(0, 1).numpy()
     pool = shared[:, :3], shared[:, 3]
     samples = [tuple(t.numpy() for t in federation._samples["train"].of(c)) for c in range(2)]
 

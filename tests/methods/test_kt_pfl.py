@@ -24,13 +24,13 @@ def on_simplex(values: Array) -> Array:
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if np.maximum(values - middle, 0).sum() > 1 else (low, middle)
-    return np.maximum(values - low, 0)
+    return np.asarray(np.maximum(values - low, 0))
 
 
 def test_two_rounds_by_hand() -> None:
     made = examples.regression([6, 9, 7], d=3, clusters=2)
     federation = Simulation(made, examples.doubled(linear(3, bias=False)), validation=0)
-    inputs = federation.ask(SharedSamples(range(3), 2, 0, targets=False)).values.flatten(0, 1)
+    inputs = federation.ask(SharedSamples(np.arange(3), 2, 0, targets=False)).values.flatten(0, 1)
     pool = inputs.numpy()
     samples = [tuple(t.numpy() for t in federation._samples["train"].of(c)) for c in range(3)]
 
@@ -66,7 +66,7 @@ def test_clients_learn_from_those_of_their_group_and_better_than_alone() -> None
     same = truth.labels[:, None] == truth.labels
     assert (coefficients * same).sum(1).mean() > 0.8
     accuracy = {
-        name: result_of.scores(federation).accuracy.mean()  # type: ignore[union-attr]
+        name: result_of.scores(federation).accuracy.mean()
         for name, result_of in {
             "kt-pfl": result,
             "alone": Local(local=local).fit(federation),

@@ -364,7 +364,9 @@ class FlowerFederation:
         infos = self._infos_of(request.clients)
         width = common([info.num_features for info in infos], "features")
         if request.targets:
-            width += prod(self.infos[0].signature.target_shape)
+            signature = self.architecture.signature
+            assert signature is not None  # clients introduce themselves with it
+            width += prod(signature.target_shape)
         replies = self._channel.exchange("shared_samples", shared_sample_messages(request, width))
         shape = (request.size, width)
         samples = gather(request.clients, replies, "samples", shape, torch.float64)
