@@ -52,8 +52,8 @@ class TopDown(Method):
     key: ClassVar[str] = "top-down"
     name: ClassVar[str] = "Top-down"
     paper: ClassVar[str] = (
-        "Hierarchical top-down clustering, as Harshvardhan, Ghosh, Mazumdar (TMLR 2024) describe "
-        "it; bottom-up it is that of Briggs, Fan, Andras (IJCNN 2020)."
+        "A top-down variant of Briggs, Fan, Andras: Federated learning with hierarchical "
+        "clustering of local updates to improve training on non-IID data. IJCNN 2020."
     )
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
