@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
+import torch
 from torch import Tensor, nn
 
 from srfca.engine.backends.autograd import Network
@@ -25,4 +28,25 @@ def select_network(
         return DenseNetwork(module, loss, precision, compile)
     if any(p.is_cuda for p in module.parameters()):
         step_lstms(module)
-    return Network(module, loss, precision, compile)
+    return Network(module, loss, precision, compile, takes_channels_last(module, x[:2]))
+
+
+def takes_channels_last(module: nn.Module, x: Tensor) -> bool:
+    """Tell whether a module works with images ``[n, ...]`` whose channels lie last in memory.
+
+    Convolutions, norms and pools are faster then, but ``view`` of such images fails, where
+    ``flatten`` and ``reshape`` do not.
+    """
+    if not any(isinstance(part, nn.Conv2d) for part in module.modules()):
+        return False
+    plain, last = (deepcopy(module).eval() for _ in range(2))
+    last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            outputs = last(images)
+            same = torch.allclose(plain(x), outputs, rtol=1e-3, atol=1e-4)
+            last.train()(images).sum().backward()
+    except Exception:  # whatever the module raises: it may not take these samples at all
+        return False
+    return same
