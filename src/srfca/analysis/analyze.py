@@ -51,9 +51,26 @@ def analyze(
         class_names: Of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
 
+    Returns:
+        The answer: plain data, without models and samples.
+
     Raises:
         InputError: If the clients are others than the result's, there are not as many names as
             features or classes, or ``replicates`` is not positive.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import Oracle
+        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
+        >>> federation = Simulation(digits, models.mlp(64, 8, 10))
+        >>> result = Oracle(truth=digits.truth, local=LocalTraining(steps=10)).fit(federation)
+        >>> answer = analyze(result, federation, replicates=10)
+        >>> answer.clusters()["clients"], answer.confidence.memberships.shape
+        ([4, 4], (8, 2))
+        >>> [difference.cluster for difference in answer.differences.by_cluster]
+        [0, 1]
+        >>> [layer.name for layer in answer.differences.layers], answer.structure.source
+        (['2', '0'], 'losses')
     """
     require(
         tuple(federation.client_ids) == result.client_ids,

@@ -52,8 +52,22 @@ def train_reference(
         local: How clients train.
         monitor: Follows the stages.
 
+    Returns:
+        Scores of the result, of the global model and of the clients' own models.
+
     Raises:
         InputError: If training diverges.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import Oracle
+        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
+        >>> federation = Simulation(digits, models.mlp(64, 8, 10))
+        >>> local = LocalTraining(steps=10, lr=0.5)
+        >>> result = Oracle(truth=digits.truth, local=local).fit(federation)
+        >>> reference = train_reference(result, federation, local)
+        >>> reference.split, reference.together.accuracy.shape, reference.alone.accuracy.shape
+        ('test', torch.Size([8]), torch.Size([8]))
     """
     split = best_split(federation)
     together = FedAvg(local=local).fit(federation, result.seed, monitor)

@@ -36,19 +36,33 @@ _RESTARTS = 2
 
 @dataclass(frozen=True)
 class Candidate:
-    """A threshold that was evaluated."""
+    """A threshold that was evaluated.
+
+    Args:
+        metric: What it applies to: ``distance`` or ``profile``.
+        threshold: Its value.
+        num_clusters: Clusters of at least ``min_size``, and at least two, clients.
+        num_unclustered: Clients in none of these clusters.
+        smoothed_disagreement: The disagreement with ``PRIOR_PER_CLIENT`` added to numerator and
+            denominator.
+        disagreement: Disagreements as a fraction of the edges or of the non-edges, whichever are
+            fewer.
+
+    Examples:
+        >>> from srfca.clustering import choose_threshold
+        >>> at = np.array([1.0, 1.1, 1.2, 5.0, 5.1, 5.2])
+        >>> choice = choose_threshold(np.abs(at[:, None] - at), "auto", min_size=2)
+        >>> [best] = {c for c in choice.candidates if c.threshold == choice.threshold}
+        >>> best.num_clusters, best.num_unclustered, best.disagreement
+        (2, 0, 0.0)
+    """
 
     metric: str
-    """What it applies to: ``distance`` or ``profile``."""
     threshold: float
     num_clusters: int
-    """Clusters of at least ``min_size``, and at least two, clients."""
     num_unclustered: int
-    """Clients in none of these clusters."""
     smoothed_disagreement: float
-    """The disagreement with ``PRIOR_PER_CLIENT`` added to numerator and denominator."""
     disagreement: float
-    """Disagreements as a fraction of the edges or of the non-edges, whichever are fewer."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,10 +53,15 @@ class ClientScores:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What went over a network between the server and its clients."""
+    """What went over a network between the server and its clients.
+
+    Args:
+        messages: Messages to clients.
+        bytes_down: Bytes to clients.
+        bytes_up: Bytes from clients.
+    """
 
     messages: int = 0
-    """Messages to clients."""
     bytes_down: int = 0
     bytes_up: int = 0
 

@@ -30,6 +30,11 @@ class Layout:
     Parameters come first, in the order of the module, then buffers. A tensor that several modules
     share has one entry.
 
+    Args:
+        shapes: The entries of the row, in order, by name.
+        parameters: The entries that are parameters; the others are buffers.
+        dtype: Of the row.
+
     Examples:
         >>> layout = Layout.of(nn.Linear(3, 2))
         >>> layout.length, layout.parameters
@@ -39,9 +44,7 @@ class Layout:
     """
 
     shapes: Mapping[str, torch.Size]
-    """The entries of the row, in order, by name."""
     parameters: tuple[str, ...]
-    """The entries that are parameters; the others are buffers."""
     dtype: torch.dtype
 
     @classmethod

@@ -13,12 +13,15 @@ from srfca.errors import require
 
 
 class Separations(NamedTuple):
-    """How far apart models are within and across clusters (Definition 1)."""
+    """How far apart models are within and across clusters (Definition 1).
+
+    Args:
+        eps1: The largest distance of two models in the same cluster.
+        eps2: The smallest distance of two models in different clusters; infinite for one cluster.
+    """
 
     eps1: float
-    """The largest distance of two models in the same cluster."""
     eps2: float
-    """The smallest distance of two models in different clusters; infinite for one cluster."""
 
 
 def separations(distances: ArrayLike, partition: Partition) -> Separations:

@@ -124,6 +124,9 @@ def field_images(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides all draws.
 
+    Returns:
+        The clients; ``truth`` is their groups, and each outlier is alone.
+
     Raises:
         InputError: If files are missing or damaged, or an argument is out of range.
 

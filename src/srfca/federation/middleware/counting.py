@@ -43,19 +43,23 @@ Fingerprints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run, or a stage of it, costs all clients together."""
+    """What a run, or a stage of it, costs all clients together.
+
+    Args:
+        local_steps: Optimizer steps, or full gradients.
+        models_down: Models sent to clients, without those that a client has already.
+        models_up: Models, or gradients, sent by clients.
+        bytes_down: Bytes of models sent to clients.
+        bytes_up: Bytes of models, gradients, subspaces and sums of data sent by clients.
+        evaluations: Evaluations of a model on one client's data, or on a sample of it.
+    """
 
     local_steps: int = 0
-    """Optimizer steps, or full gradients."""
     models_down: int = 0
-    """Models sent to clients, without those that a client has already."""
     models_up: int = 0
-    """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
-    """Bytes of models, gradients, subspaces and sums of data."""
     evaluations: int = 0
-    """Evaluations of a model on one client's data, or on a sample of it."""
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
