@@ -60,17 +60,17 @@ def analyze(
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
-        >>> from srfca.methods import Oracle
-        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
-        >>> federation = Simulation(digits, models.mlp(64, 8, 10))
-        >>> result = Oracle(truth=digits.truth, local=LocalTraining(steps=10)).fit(federation)
+        >>> from srfca.methods import OneShotKMeans
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation = Simulation(regressions, models.linear(5))
+        >>> result = OneShotKMeans(k=2, local=LocalTraining(steps=20)).fit(federation)
         >>> answer = analyze(result, federation, replicates=10)
         >>> answer.clusters()["clients"], answer.confidence.memberships.shape
         ([4, 4], (8, 2))
         >>> [difference.cluster for difference in answer.differences.by_cluster]
         [0, 1]
-        >>> [layer.name for layer in answer.differences.layers], answer.structure.source
-        (['2', '0'], 'losses')
+        >>> answer.structure.source, len(answer.differences.layers), answer.reference
+        ('losses', 1, None)
     """
     require(
         tuple(federation.client_ids) == result.client_ids,

@@ -60,14 +60,13 @@ def train_reference(
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
-        >>> from srfca.methods import Oracle
-        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
-        >>> federation = Simulation(digits, models.mlp(64, 8, 10))
-        >>> local = LocalTraining(steps=10, lr=0.5)
-        >>> result = Oracle(truth=digits.truth, local=local).fit(federation)
+        >>> from srfca.methods import OneShotKMeans
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=20)
+        >>> result = OneShotKMeans(k=2, local=local).fit(federation)
         >>> reference = train_reference(result, federation, local)
-        >>> reference.split, reference.together.accuracy.shape, reference.alone.accuracy.shape
-        ('test', torch.Size([8]), torch.Size([8]))
+        >>> reference.split, bool(reference.answer.loss.mean() < reference.together.loss.mean())
+        ('test', True)
     """
     split = best_split(federation)
     together = FedAvg(local=local).fit(federation, result.seed, monitor)
