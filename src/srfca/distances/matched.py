@@ -19,8 +19,28 @@ def matched(a: ModelSet, b: ModelSet) -> np.ndarray:
     while that brings the networks nearer (Ainsworth, Hayase, Srinivasa: Git Re-Basin, ICLR 2023).
     For one hidden layer it is the least distance over all orders; for more, a local minimum.
 
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``
+
     Raises:
         InputError: If the network is not a chain of dense and convolutional layers.
+
+    Examples:
+        >>> import torch
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 4, 10))
+        >>> network = fed.module(fed.initial_model(0))
+        >>> for layer, axis in ((network[1].weight, 0), (network[1].bias, 0), (network[3].weight, 1)):
+        ...     layer.data = layer.data.flip(axis)  # the same network, its neurons in reverse order
+        >>> rows = torch.stack([fed.initial_model(0), fed.architecture.layout.row(network)])
+        >>> clients = ModelSet.of_clients(fed, rows)
+        >>> bool((matched(clients, clients) < 1e-6).all())
+        True
     """
     return between_networks(a, b, matched_distance)
 

@@ -77,6 +77,13 @@ class CFL(Method):
         linkage: How the similarities are cut in two: ``single`` is the optimal bipartition,
             ``complete`` that of the authors' code; also ``average`` and ``ward``.
         weighted: Weight clients by their number of samples; otherwise all alike.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> CFL(local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "cfl"

@@ -51,6 +51,13 @@ class FedGroup(Method):
         eta_g: After every round each group's model becomes a weighted mean of all groups' models:
             its own with weight 1, the others with eta_g over their norms. 0 keeps groups apart.
         participation: The fraction of each group's clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> FedGroup(k=2, local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "fedgroup"

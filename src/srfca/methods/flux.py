@@ -42,6 +42,13 @@ class FLUX(Method):
         eps: The radius of a neighborhood, or ``auto``.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
+        >>> federation, local = Simulation(digits, models.mlp(64, 8, 10)), LocalTraining(steps=30)
+        >>> FLUX(min_samples=2, local=local).fit(federation).labels_.shape
+        (8,)
     """
 
     key: ClassVar[str] = "flux"
