@@ -63,6 +63,16 @@ def constrained(
 
     ``check_parameters`` enforces it. None and strings pass where the field's type allows them.
 
+    Args:
+        default: Of the field; without it the field must be given.
+        at_least: The least allowed value.
+        more_than: Values must be more than this.
+        at_most: The largest allowed value.
+        less_than: Values must be less than this.
+
+    Returns:
+        A ``dataclasses.field``.
+
     >>> @dataclass
     ... class Options:
     ...     k: int = constrained(2, at_least=1)

@@ -34,10 +34,11 @@ def matched(a: ModelSet, b: ModelSet) -> np.ndarray:
         >>> from srfca import Simulation, data, models
         >>> from srfca.distances import ModelSet
         >>> fed = Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 4, 10))
-        >>> network = fed.module(fed.initial_model(0))
-        >>> for layer, axis in ((network[1].weight, 0), (network[1].bias, 0), (network[3].weight, 1)):
-        ...     layer.data = layer.data.flip(axis)  # the same network, its neurons in reverse order
-        >>> rows = torch.stack([fed.initial_model(0), fed.architecture.layout.row(network)])
+        >>> _, first, _, second = reversed_neurons = fed.module(fed.initial_model(0))
+        >>> first.weight.data, first.bias.data = first.weight.data.flip(0), first.bias.data.flip(0)
+        >>> second.weight.data = second.weight.data.flip(1)
+        >>> layout = fed.architecture.layout
+        >>> rows = torch.stack([fed.initial_model(0), layout.row(reversed_neurons)])
         >>> clients = ModelSet.of_clients(fed, rows)
         >>> bool((matched(clients, clients) < 1e-6).all())
         True

@@ -18,6 +18,9 @@ class Coordinates:
     Args:
         ranges: First coordinate and the one after the last of each range.
 
+    Raises:
+        InputError: If the ranges are empty or not ascending.
+
     >>> head = Coordinates.of_layers({"body": slice(0, 6), "head": slice(6, 9)}, ["head"])
     >>> head.ranges, len(head), head.complement(9).ranges
     (((6, 9),), 3, ((0, 6),))

@@ -126,7 +126,7 @@ class Train(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts = fed.initial_model(0).repeat(4, 1)
         >>> fed.ask(Train(range(4), starts, LocalTraining(), Key(0, "demo"))).values.shape
         torch.Size([4, 4])
@@ -176,7 +176,7 @@ class Gradients(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> fed.ask(Gradients([0, 3], fed.initial_model(0).repeat(2, 1))).values.shape
         torch.Size([2, 4])
     """
@@ -204,7 +204,7 @@ class Losses(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> fed.ask(Losses(range(4), torch.zeros(2, 4), split="test")).values.shape
         torch.Size([4, 2])
     """
@@ -321,7 +321,7 @@ class OutputMoments(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> fed.ask(OutputMoments(range(4), torch.zeros(2, 4))).values.shape
         torch.Size([4, 2, 3])
     """
@@ -349,7 +349,7 @@ class BootstrapLosses(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> fed.ask(BootstrapLosses(range(4), torch.zeros(2, 4), replicates=10)).values.shape
         torch.Size([4, 2, 5])
     """
@@ -378,7 +378,7 @@ class DataMoments(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> fed.ask(DataMoments(range(4))).values.shape  # of three inputs and a target
         torch.Size([4, 1, 9])
     """
@@ -403,7 +403,7 @@ class Shares(Request[Tensor]):
 
     Examples:
         >>> from srfca import Simulation, data, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> fed.ask(Shares([0], torch.tensor([[0.0] * 4, [99.0] * 4]))).values
         tensor([[1., 0.]])
     """
@@ -493,8 +493,12 @@ class Collect(Request[Tensor]):
     Examples:
         >>> from srfca import Simulation, data, models
         >>> from srfca.federation import Coordinates
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
-        >>> personal = Personal(Coordinates(((3, 4),)), seed=0, purpose="demo")
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts, bias = fed.initial_model(0).repeat(4, 1), Coordinates(((3, 4),))
+        >>> request = Train(range(4), starts, LocalTraining(), Key(0, "demo"), personal=bias)
+        >>> fed.ask(request).values.shape
+        torch.Size([4, 3])
+        >>> personal = Personal(bias, seed=0, purpose="demo")
         >>> fed.ask(Collect(range(4), personal)).values.shape
         torch.Size([4, 1])
     """
@@ -524,9 +528,12 @@ class Round(Request[Tensor]):
         max_change: If given, changes of a cluster's model that are longer than this many times the
             median of the cluster's participants are shortened to that before they are aggregated.
 
+    Raises:
+        InputError: If there are not as many labels as participants.
+
     Examples:
         >>> from srfca import Simulation, data, federation, models
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
         >>> request = Round(range(4), starts, labels, LocalTraining(), Key(0, "demo"))
         >>> federation.ask(fed, request).values.shape

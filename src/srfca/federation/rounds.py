@@ -30,7 +30,7 @@ def ask(federation: Federation, request: Request[T]) -> Replies[T]:
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.random import Key
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
         >>> request = Round(np.arange(4), starts, labels, LocalTraining(), Key(0, "demo"))
         >>> ask(fed, request).values.shape
@@ -54,7 +54,7 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.random import Key
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
         >>> request = Round(np.arange(4), starts, labels, LocalTraining(), Key(0, "demo"))
         >>> train_and_aggregate(fed, request).values.equal(ask(fed, request).values)

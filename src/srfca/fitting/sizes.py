@@ -67,7 +67,7 @@ def model_sizes(model: Any, name: str, clients: ClientData) -> dict[str, Any]:
     Examples:
         >>> from srfca import data, models
         >>> model_sizes(models.MLP, "mlp", data.rotated_digits(num_clients=4))
-        {'inputs': 64, 'outputs': 10}
+        {'inputs': 64, 'hidden': (64,), 'outputs': 10}
     """
     names = {parameter.name for parameter in fields(model)}
     shape = tuple(clients.train.x.shape[1:])

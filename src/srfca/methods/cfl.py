@@ -183,6 +183,9 @@ class CFL(Method):
             first_norm: Mean norm of all clients' updates in the first round.
             groups_before: The groups that this cluster showed in the round before.
             seed: Of the graph clustering.
+
+        Returns:
+            The parts, or why it stays whole.
         """
         norms = updates.norm(dim=1)
         mean = Mean(self.weighted)(updates, sizes)

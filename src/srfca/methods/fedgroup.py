@@ -127,7 +127,13 @@ class FedGroup(Method):
         return answer
 
     def pretraining(self, clients: Clients, w0: Tensor, seed: int) -> Train:
-        """Return the request by which clients train shortly from w0, at a constant rate."""
+        """Return the request by which clients train shortly from w0, at a constant rate.
+
+        Args:
+            w0: ``[P]``
+            clients: ``[c]``
+            seed: Of the run.
+        """
         local = pretraining_of(self.local, self.pretrain_steps)
         starts = w0.expand(len(clients), -1)
         return Train(clients, starts, local, Key(seed, "fedgroup pretraining"))
@@ -137,6 +143,10 @@ class FedGroup(Method):
 
         They train shortly from the w0 of the result's seed. A client joins the group that has moved
         from w0 in the direction nearest to its own update.
+
+        Args:
+            result: Of this method.
+            newcomers: A federation with the same model.
 
         Returns:
             ``[c]`` the group of each client, -1 for those that did not reply.

@@ -27,12 +27,16 @@ class Partitioner(ABC):
     A subclass is a frozen dataclass with ``deal``. Every sample goes to at most one client, and
     every client gets at least ``MIN_SAMPLES``.
 
+    Raises:
+        InputError: If the value of a parameter is not allowed.
+
     Examples:
         >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
         ... class InTurn(Partitioner):
         ...     def deal(self, labels, num_partitions, rng):
-        ...         return [np.arange(i, len(labels), num_partitions) for i in range(num_partitions)]
+        ...         indices = np.arange(len(labels))
+        ...         return [indices[indices % num_partitions == i] for i in range(num_partitions)]
         >>> [sorted(part.tolist()) for part in InTurn().partition(np.zeros(6), 2)]
         [[0, 2, 4], [1, 3, 5]]
     """

@@ -52,7 +52,7 @@ class Posterior:
         >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.federation import Train
         >>> from srfca.random import Key
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> components = torch.randn(2, 4)
         >>> mixture = Mixture(components, torch.full((8, 2), 0.5))
         >>> component = torch.tensor([0, 1] * 4)
@@ -93,7 +93,7 @@ class Descent(LocalAlgorithm):
         >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.federation import Train
         >>> from srfca.random import Key
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts = fed.initial_model(0).repeat(4, 1)
         >>> local, key = LocalTraining(steps=5, mu=0.1), Key(0, "demo")
         >>> algorithm = Descent(anchors=torch.ones(4, 4), corrections=torch.zeros(4, 4))

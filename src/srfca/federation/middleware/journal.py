@@ -66,7 +66,7 @@ class Journal:
         >>> import tempfile
         >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.methods import FedAvg
-        >>> fed = Simulation(data.synthetic(num_clients=4, samples=20, dimension=3), models.linear(3))
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> method = FedAvg(local=LocalTraining(steps=10))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first, resumed = (method.fit(fed, journal=f"{folder}/journal") for _ in range(2))
