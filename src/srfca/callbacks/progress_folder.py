@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, time
-from typing import Any
+from typing import Any, Literal
 
 from safetensors.torch import save
 
@@ -41,7 +41,7 @@ MAX_NAMES = 200
 """Most clients that ``now.json`` names."""
 
 
-def stage_file(number: int, kind: str) -> str:
+def stage_file(number: int, kind: Literal["json", "safetensors"]) -> str:
     """Return the name of a stage's file: ``kind`` is ``json`` or ``safetensors``."""
     return f"stage-{number}.{kind}"
 

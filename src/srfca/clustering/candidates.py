@@ -21,6 +21,8 @@ from srfca.clustering.profile import MIN_CLIENTS, Profile
 Metric = Literal["auto", "distance", "profile"]
 """What a threshold applies to: the distances, their denoised profiles, or whichever is better."""
 METRICS: tuple[Metric, ...] = get_args(Metric)
+ThresholdMetric = Literal["distance", "profile"]
+"""What a threshold has been chosen for."""
 
 PRIOR_PER_CLIENT = 1 / 8
 """Disagreements per client added for smoothing: a graph of few edges proves nothing."""
@@ -57,7 +59,7 @@ class Candidate:
         (2, 0, 0.0)
     """
 
-    metric: str
+    metric: ThresholdMetric
     threshold: float
     num_clusters: int
     num_unclustered: int
@@ -83,7 +85,9 @@ def evaluate_candidates(
     distances: Matrix, profile: Profile | None, min_size: int, seed: int, metric: Metric
 ) -> list[Evaluated]:
     """Evaluate the candidate thresholds of the distances and of the profiles."""
-    matrices = [] if metric == "profile" else [("distance", distances, -1.0)]
+    matrices: list[tuple[ThresholdMetric, Matrix, float]] = []
+    if metric != "profile":
+        matrices.append(("distance", distances, -1.0))
     if profile is not None:
         matrices.append(("profile", profile.distances, profile.noise))
     evaluated = []
@@ -133,7 +137,9 @@ def _cluster(graph: Graph, threshold: float, seed: int) -> _Clustered:
     return _Clustered(threshold, labels, disagreements(graph, labels), minority)
 
 
-def _evaluate(clustered: _Clustered, matrix: Matrix, metric: str, min_size: int) -> Evaluated:
+def _evaluate(
+    clustered: _Clustered, matrix: Matrix, metric: ThresholdMetric, min_size: int
+) -> Evaluated:
     """Return a candidate with its disagreement."""
     partition = Partition(clustered.labels)
     wrong, minority = clustered.disagreements, clustered.minority

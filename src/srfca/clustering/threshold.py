@@ -18,6 +18,7 @@ from srfca.clustering.candidates import (
     Candidate,
     Evaluated,
     Metric,
+    ThresholdMetric,
     evaluate_candidates,
 )
 from srfca.clustering.graph import Graph, threshold_graph
@@ -55,7 +56,7 @@ class Choice:
         ('distance', 2.0, ())
     """
 
-    metric: str
+    metric: ThresholdMetric
     threshold: float | None
     graph: Graph | None
     reason: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -102,7 +102,7 @@ class CFL(Method):
 
     eps1: float | str = "60%"
     eps2: float | str = "20%"
-    gamma_max: float | str = "auto"
+    gamma_max: float | Literal["auto"] = "auto"
     warm_up: int = constrained(3, at_least=0)
     min_size: int = constrained(2, at_least=1)
     linkage: Linkage = "single"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class FLUX(Method):
     encoders: int = constrained(16, at_least=1)
     components: int = constrained(5, at_least=1)
     min_samples: int = constrained(3, at_least=1)
-    eps: float | str = "auto"
+    eps: float | Literal["auto"] = "auto"
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 

@@ -64,7 +64,7 @@ class Hierarchical(Method):
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
     global_rounds: int | None = constrained(None, at_least=0)
-    threshold: float | str = "auto"
+    threshold: float | Literal["auto"] = "auto"
     k: int | None = None
     linkage: Linkage = "average"
     metric: UpdateMetric = "cosine"

@@ -64,7 +64,7 @@ class PACFL(Method):
     rank: int = constrained(5, at_least=1)
     angle: Literal["smallest", "sum"] = "sum"
     per_class: bool = False
-    threshold: float | str = "auto"
+    threshold: float | Literal["auto"] = "auto"
     k: int | None = None
     linkage: Linkage = "average"
     weighted: bool = True

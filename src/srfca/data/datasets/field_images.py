@@ -249,7 +249,7 @@ def _partitioner(
     raise unknown("partition", partition, choices(PartitionRule))
 
 
-def _given(partition: str, **parameter: float | None) -> float:
+def _given(partition: PartitionRule, **parameter: float | None) -> float:
     """Return a parameter that must not be None."""
     [(name, value)] = parameter.items()
     if value is None:

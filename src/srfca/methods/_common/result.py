@@ -34,6 +34,7 @@ from srfca.models.factory import Model
 
 if TYPE_CHECKING:
     from srfca.methods.adaptation import DriftAlarm
+    from srfca.report.charts.names import ChartName
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -357,13 +358,16 @@ class Result(ResultModels):
 
         return write_report([view_of(self, federation)], Path(path))
 
-    def plot(self, name: str, federation: Federation | None = None) -> Any:
+    def plot(self, name: ChartName, federation: Federation | None = None) -> Any:
         """Return a chart of the result, as a chart of Altair, which notebooks draw.
 
         It needs the extra ``srfca[report]``.
 
         Args:
-            name: Of the chart: ``map``, ``distances``, ``moves``, ... (docs/report.md).
+            name: Of the chart (docs/report.md): ``answers``, ``scores``, ``gains``,
+                ``gains_alone``, ``confidence``, ``map``, ``distances``, ``histogram``,
+                ``profiles``, ``classes``, ``layers``, ``moves``, ``accuracy``, ``loss`` or
+                ``cost``.
             federation: The clients of this result, for charts that have to ask them.
 
         Returns:
