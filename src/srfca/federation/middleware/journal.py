@@ -201,6 +201,23 @@ class Journaling(Middleware):
 
     Clients may keep state between the rounds of a training (``Train.stateful``). It is not written:
     before the first new request that needs this state, the rounds that led to it are trained again.
+
+    Args:
+        federation: Where new requests are passed on to.
+        journal: What has been answered.
+
+    Examples:
+        >>> import tempfile
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation import Gradients
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> request = Gradients(range(4), fed.initial_model(0).repeat(4, 1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     asked, resumed = (
+        ...         Journaling(fed, Journal(folder, {"run": 1})).ask(request) for _ in range(2)
+        ...     )
+        >>> asked.values.equal(resumed.values)
+        True
     """
 
     def __init__(self, federation: Federation, journal: Journal) -> None:
