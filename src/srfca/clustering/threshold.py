@@ -143,7 +143,7 @@ def choose_threshold(
     if metric == "profile" and profile is None:
         return Choice("profile", None, None, "no groups: the profiles show nothing but noise")
     matrix = distances if profile is None else profile.distances
-    name = "distance" if profile is None else "profile"
+    name: ThresholdMetric = "distance" if profile is None else "profile"
     if isinstance(threshold, str):
         quantile = float(threshold.removesuffix("%")) / 100
         value = _quantile(matrix, quantile)
