@@ -314,7 +314,8 @@ def aggregation_named(key: str, **parameters: Any) -> Aggregation:
     """Return the rule of a key.
 
     Args:
-        key: One of ``AGGREGATIONS``.
+        key: One of ``AGGREGATIONS``: ``mean``, ``trimmed_mean``, ``median``, ``geometric_median``,
+            ``clipped_mean``, ``centered_clipping``, ``krum``, ``multi_krum`` or ``bulyan``.
         **parameters: The fields of the rule.
 
     Returns:

@@ -249,7 +249,9 @@ def distance_named(name: str | Distance) -> Distance:
     """Return a distance by name: one of ``DISTANCES``, or ``l3``, ``l1.5``, ... for any l_q.
 
     Args:
-        name: The name, or a distance, which is returned unchanged.
+        name: ``cross_loss``, ``balanced_cross_loss``, ``presence_balanced_cross_loss``,
+            ``one_sided_loss``, ``cosine``, ``matched``, ``wasserstein``, ``l1``, ``l2``, ``linf``
+            or any ``l<q>``; or a distance, which is returned unchanged.
 
     Returns:
         The distance.
@@ -278,7 +280,7 @@ def allows_unknown(distance: str | Distance) -> bool:
     It is for class-balanced losses, and for functions of your own.
 
     Args:
-        distance: Its name, or the distance.
+        distance: Its name, as for ``distance_named``, or the distance.
 
     Returns:
         Whether it does.

@@ -125,7 +125,8 @@ class Train(Request[Tensor]):
             count them, and the reply serves the record alone.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.random import Key
         >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts = fed.initial_model(0).repeat(4, 1)
         >>> fed.ask(Train(range(4), starts, LocalTraining(), Key(0, "demo"))).values.shape
@@ -491,7 +492,8 @@ class Collect(Request[Tensor]):
         personal: What to collect.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.random import Key
         >>> from srfca.federation import Coordinates
         >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts, bias = fed.initial_model(0).repeat(4, 1), Coordinates(((3, 4),))
@@ -532,7 +534,8 @@ class Round(Request[Tensor]):
         InputError: If there are not as many labels as participants.
 
     Examples:
-        >>> from srfca import Simulation, data, federation, models
+        >>> from srfca import LocalTraining, Simulation, data, federation, models
+        >>> from srfca.random import Key
         >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
         >>> request = Round(range(4), starts, labels, LocalTraining(), Key(0, "demo"))

@@ -129,9 +129,10 @@ def with_float_inputs(clients: ClientData) -> ClientData:
         clients: The data.
 
     Returns:
-        The same clients, and test data.
+        The same clients; their test data are converted too.
 
     Examples:
+        >>> from srfca import ClientData
         >>> x, y = torch.arange(6).view(3, 2), torch.zeros(3)
         >>> with_float_inputs(ClientData.from_arrays([(x, y)])).train.x.dtype
         torch.float32

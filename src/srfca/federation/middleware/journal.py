@@ -125,7 +125,7 @@ class Journal:
         """Return the checkpoint of a training that begins now, if there is one.
 
         Args:
-            training: A digest of the training.
+            training: Its name.
 
         Returns:
             Its state by name; None if there is no checkpoint.
@@ -141,7 +141,7 @@ class Journal:
         """Write the state of a training, and delete the replies that led to it.
 
         Args:
-            training: A digest of the training.
+            training: Its name.
             tensors: Its state by name.
         """
         path = self._path(self._start_of_training, ".checkpoint")

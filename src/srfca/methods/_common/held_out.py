@@ -68,6 +68,7 @@ def interchangeable(
         ``[k, k]``
 
     Examples:
+        >>> from srfca import Partition
         >>> partition = Partition([0, 0, 0, 1, 1, 1])
         >>> losses = np.where(np.arange(2)[:, None] == partition.labels, 0.1, 1.0)
         >>> interchangeable(losses, partition).tolist()

@@ -52,7 +52,7 @@ def starting_models(
         InputError: If they cannot be made: all models are equal, or too few clients reply.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.methods import Run
         >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
         >>> rows, clients = starting_models(run, 2, "clients", LocalTraining(), 5, "demo")
@@ -119,7 +119,7 @@ def drawn_models(
         InputError: If fewer than k clients reply.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.methods import Run
         >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
         >>> rows, clients = drawn_models(run, 2, LocalTraining(), 5, "demo")
@@ -176,7 +176,7 @@ def distant_models(
         InputError: If fewer than k clients reply.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.methods import Run
         >>> regressions = data.synthetic(num_clients=4, dimension=3)  # in turn of two clusters
         >>> run = Run(Simulation(regressions, models.linear(3)))

@@ -74,7 +74,7 @@ def train_locally(run: Run, local: LocalTraining, key: Key, private: bool = Fals
         InputError: If a model diverges.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.methods import Run
         >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
         >>> train_locally(run, LocalTraining(steps=5), run.key("demo")).rows.shape
@@ -144,7 +144,7 @@ def federated_training(
         The trained models, ``[k, P]``.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import LocalTraining, Partition, Simulation, data, models
         >>> from srfca.aggregation import Mean
         >>> from srfca.methods import Run
         >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
@@ -195,7 +195,7 @@ def participants(
         Clients in ascending order, ``[c]``.
 
     Examples:
-        >>> from srfca import Simulation, data, models
+        >>> from srfca import Partition, Simulation, data, models
         >>> from srfca.random import Key
         >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
         >>> partition = Partition([0, 1, 0, 1])
@@ -227,6 +227,7 @@ def num_participants(partition: Partition, participation: float) -> list[int]:
         One number for each cluster.
 
     Examples:
+        >>> from srfca import Partition
         >>> num_participants(Partition([0, 0, 0, 1]), 0.5)
         [2, 1]
     """

@@ -53,7 +53,7 @@ class Run:
         curve: The learning curve since the last stage.
 
     Examples:
-        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca import LocalTraining, Partition, Simulation, data, models
         >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
         >>> starts = run.initial_model().repeat(run.num_clients, 1)
         >>> request = Train(run.everyone, starts, LocalTraining(), run.key("demo"))
