@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from srfca.engine.backends.autograd import Network
+from srfca.engine.backends.autograd import Network, Precision
 from srfca.engine.backends.dense import DenseNetwork
 from srfca.engine.backends.select import select_network, takes_channels_last
 from srfca.engine.loss import Loss, cross_entropy, squared_error
@@ -102,7 +102,7 @@ def test_a_sequence_is_not_dense_for_other_losses_or_shapes() -> None:
     def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs - targets).abs().mean(1)
 
-    cases: list[tuple[Loss, Tensor, Tensor, str]] = [
+    cases: list[tuple[Loss, Tensor, Tensor, Precision]] = [
         (absolute, X, torch.randn(4, 3), "float32"),
         (cross_entropy, torch.randn(4, 2, 6), CLASSES, "float32"),
         (cross_entropy, X, CLASSES, "bf16"),

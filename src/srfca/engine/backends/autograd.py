@@ -43,7 +43,7 @@ class Network:
         self,
         module: nn.Module,
         loss: Loss,
-        precision: str = "float32",
+        precision: Precision = "float32",
         compile: bool = False,
         channels_last: bool = False,
     ) -> None:
@@ -189,7 +189,7 @@ def counters_restored(module: nn.Module) -> Iterator[None]:
             counter.copy_(value)
 
 
-def precision_named(name: Precision, device: torch.device) -> str:
+def precision_named(name: Precision, device: torch.device) -> Precision:
     """Return a precision by name; ``auto`` is tf32 on a GPU, float32 elsewhere."""
     if not isinstance(name, str) or name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
@@ -199,7 +199,7 @@ def precision_named(name: Precision, device: torch.device) -> str:
 
 
 @contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
+def matmul_precision(precision: Precision) -> Iterator[None]:
     """Use TensorFloat-32 for products and convolutions on a GPU, unless it is ``float32``."""
     before = torch.get_float32_matmul_precision()
     tf32 = precision != "float32"

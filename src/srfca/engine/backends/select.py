@@ -7,14 +7,14 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from srfca.engine.backends.autograd import Network
+from srfca.engine.backends.autograd import Network, Precision
 from srfca.engine.backends.dense import DenseNetwork, is_dense
 from srfca.engine.backends.lstm import step_lstms
 from srfca.engine.loss import Loss, cross_entropy, squared_error
 
 
 def select_network(
-    module: nn.Module, loss: Loss, x: Tensor, y: Tensor, precision: str, compile: bool
+    module: nn.Module, loss: Loss, x: Tensor, y: Tensor, precision: Precision, compile: bool
 ) -> Network:
     """Return the fastest network for a module, given some samples ``x`` and ``y`` ``[n, ...]``."""
     dense = (
