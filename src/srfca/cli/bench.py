@@ -91,7 +91,7 @@ def field(
 ) -> None:
     """Compare SR-FCA with its baselines on published benchmarks.
 
-    Federations with label skew, outliers and noise, and the settings of FLUX and FedRC, in one table.
+    Federations have label skew, outliers and noise, or are in the settings of FLUX and FedRC.
     """
     from srfca.cli import tables
     from srfca.cli.execute import execute_with_progress
