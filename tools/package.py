@@ -3,8 +3,9 @@
     python tools/package.py             # a fresh environment with everything that pip installs
     python tools/package.py --shared    # the dependencies of this environment: faster, for CI
 
-The wheel is built from the sdist, so that both hold what they need. The new environment has srfca from
-the wheel alone: it runs in a temporary folder, and fails if srfca is imported from anywhere else.
+The wheel is built from the sdist, so that both hold what they need. The new environment has srfca
+from the wheel alone: it is used in a temporary folder, and the script fails if srfca is imported
+from anywhere else.
 """
 
 from __future__ import annotations
