@@ -117,4 +117,4 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("A Flower app that runs at once, in the folder my-app", "srfca flower new my-app"),
     ],
 }  # fmt: skip
-"""By the command as it is typed."""
+"""By the command."""
