@@ -153,7 +153,12 @@ class Train(Request[Tensor]):
     @property
     def stateful(self) -> bool:
         """Whether clients keep something from round to round of this training."""
-        return self.local.keep_state or self.personal is not None
+        return self.local.keep_state or self.compressed or self.personal is not None
+
+    @property
+    def compressed(self) -> bool:
+        """Whether clients compress their updates; private models are not sent at all."""
+        return self.local.compress is not None and not self.private
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same request for some of its entries."""
@@ -479,6 +484,49 @@ class Subspaces(Request[Tensor]):
     def num_vectors(self) -> int:
         """How many vectors a client sends."""
         return self.rank * max(1, self.num_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedSamples(Request[Tensor]):
+    """Ask each client for some of its training samples, to show them to other clients.
+
+    The reply is ``[c, size, w]`` in double precision: the numbers of an input, then those of its
+    target (``srfca.federation.flat_samples``). A client of fewer samples fills up with infinity.
+    The clients reveal these samples: real ones reply only if their app says how many they may share
+    (``srfca.flower.client_app``), and private ones never do.
+
+    Args:
+        clients: ``[c]``
+        size: How many samples of each client, drawn by the seed: always the same ones.
+        seed: Decides which.
+        targets: Send their targets too.
+    """
+
+    size: int
+    seed: int = 0
+    targets: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs(Request[Tensor]):
+    """Compute the outputs of each client's model on inputs that the clients are sent.
+
+    The reply is ``[c, n, d]``, for d numbers that the network outputs for an input.
+
+    Args:
+        clients: ``[c]``
+        models: ``[c, P]``
+        inputs: ``[n, f]`` as ``SharedSamples`` without targets.
+    """
+
+    models: Tensor
+    inputs: Tensor
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        return replace(
+            self, clients=self.clients[index], models=self.models[_at(index, self.models)]
+        )
 
 
 @dataclass(frozen=True, eq=False)

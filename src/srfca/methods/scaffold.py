@@ -65,7 +65,7 @@ class Scaffold(Method):
             self.option != "II" or self._plain_sgd,
             "option='II' reads gradients off the steps of SGD without momentum or clip, but the "
             f"optimizer is {self.local.optimizer} with momentum={self.local.momentum} and "
-            f"clip={self.local.clip}: use option='I'",
+            f"clip={self.local.clip} (and compress={self.local.compress}): use option='I'",
         )
 
     @property
@@ -77,7 +77,8 @@ class Scaffold(Method):
     @property
     def _plain_sgd(self) -> bool:
         local = self.local
-        return local.optimizer == "sgd" and local.momentum == 0 and local.clip is None
+        exact = local.clip is None and local.compress is None
+        return local.optimizer == "sgd" and local.momentum == 0 and exact
 
     @property
     def _asks_gradients(self) -> bool:

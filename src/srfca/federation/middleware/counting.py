@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.federation.algorithms import Descent
+from srfca.federation.compression import num_words
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
@@ -25,9 +26,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Request,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Subspaces,
     Train,
@@ -38,6 +41,8 @@ _REMEMBERED = 32
 """Models that a client keeps of those it last received or trained."""
 _SAMPLED = 4096
 """Coordinates that a model's fingerprint is computed from."""
+_WORD_BYTES = 8
+"""Bytes of a word of a compressed update."""
 
 Fingerprints = NDArray[np.int64]
 
@@ -190,21 +195,36 @@ evaluations=4)
                     rows = personal.coordinates.complement(rows.shape[1]).take(rows)
                 self._send(rows, request.clients)
                 self.spent += Budget(evaluations=len(request.clients))
-            case Subspaces() | DataMoments():
+            case Subspaces() | DataMoments() | SharedSamples():
                 assert isinstance(replies.values, Tensor)
-                size = replies.values.numel() * replies.values.element_size()
-                self.spent += Budget(bytes_up=size)
+                self.spent += Budget(bytes_up=replies.values.nbytes)
+            case Outputs(models=models, inputs=inputs):
+                assert isinstance(replies.values, Tensor)
+                self._send(models, request.clients)
+                self._send_numbers(
+                    inputs.expand(len(request.clients), *inputs.shape), request.clients
+                )
+                self.spent += Budget(
+                    bytes_up=replies.values.nbytes, evaluations=len(request.clients)
+                )
 
     def _count_training(self, request: Train, answered: Clients, rows: Tensor) -> None:
         starts, sent = request.starts, request.sent
         self.spent += Budget(local_steps=len(request.clients) * request.steps)
         self._send(starts if sent is None else sent.take(starts), request.clients)
         for tensor in request.algorithm.tensors().values():
-            self._send(tensor, request.clients)
+            if tensor.ndim == 2 and tensor.shape[1] == starts.shape[1]:
+                self._send(tensor, request.clients)
+            else:
+                self._send_numbers(tensor, request.clients)
         if isinstance(request.algorithm, Descent) and request.algorithm.posterior is not None:
             mixture = request.algorithm.posterior.mixture
             self._evaluate(mixture.models, np.unique(request.clients))
-        self._receive(rows, answered, private=request.private)
+        if request.compressed and request.local.compress is not None:
+            size = _WORD_BYTES * num_words(rows.shape[1], request.local.compress)
+            self.spent += Budget(models_up=len(rows), bytes_up=len(rows) * size)
+        else:
+            self._receive(rows, answered, private=request.private)
 
     def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
         """Count a round that the federation answered itself: clients' rows are not seen here."""
@@ -212,8 +232,10 @@ evaluations=4)
         starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
         self.spent += Budget(local_steps=steps * len(request.clients))
         self._send(starts, request.clients)
-        count = len(answered)
-        self.spent += Budget(models_up=count, bytes_up=count * _row_bytes(models))
+        count, size = len(answered), _row_bytes(models)
+        if request.local.compress is not None and request.server_lr is None:
+            size = _WORD_BYTES * num_words(models.shape[1], request.local.compress)
+        self.spent += Budget(models_up=count, bytes_up=count * size)
 
     def _evaluate(self, models: Tensor, clients: Clients) -> None:
         """Let every client evaluate every model; models that a client lacks are sent."""
@@ -235,13 +257,25 @@ evaluations=4)
         )
 
     def _send(self, rows: Tensor, clients: Clients) -> None:
-        """Send each client its row, unless the client has it."""
+        """Send each client its model, unless the client has it."""
+        count = self._send_rows(rows, clients)
+        self.spent += Budget(models_down=count, bytes_down=count * _row_bytes(rows))
+
+    def _send_numbers(self, tensors: Tensor, clients: Clients) -> None:
+        """Send each client a tensor ``[c, ...]`` that is no model, unless the client has it."""
+        are_equal = len(tensors) > 1 and tensors.stride(0) == 0
+        rows = tensors[:1] if are_equal else tensors
+        rows = rows.reshape(len(rows), -1).expand(len(tensors), -1)
+        count = self._send_rows(rows, clients)
+        self.spent += Budget(bytes_down=count * _row_bytes(rows))
+
+    def _send_rows(self, rows: Tensor, clients: Clients) -> int:
+        """Note that each client has its row, and return how many did not have it."""
         pairs = np.stack([clients, _fingerprints(rows)])
         receivers, prints = np.unique(pairs, axis=1)
         new = ~(self._has[receivers] == prints[:, None]).any(1)
-        count = int(new.sum())
-        self.spent += Budget(models_down=count, bytes_down=count * _row_bytes(rows))
         self._remember(receivers[new], prints[new])
+        return int(new.sum())
 
     def _receive(self, rows: Tensor, clients: Clients, private: bool = False) -> None:
         """Receive a row from each client; private rows are not counted."""

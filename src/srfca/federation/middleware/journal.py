@@ -301,7 +301,7 @@ def _state_of(request: Request[Any]) -> Training | None:
     match request:
         case Train(key=key) if request.stateful:
             return key.seed, key.purpose
-        case Round(key=key) if request.local.keep_state:
+        case Round(key=key) if request.local.stateful:
             return key.seed, key.purpose
         case Scores(personal=Personal(seed=seed, purpose=purpose)):
             return seed, purpose

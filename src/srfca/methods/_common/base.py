@@ -24,7 +24,11 @@ from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
 from srfca.locks import locked
-from srfca.methods._common.arguments import check_number_of_clusters, require_federation
+from srfca.methods._common.arguments import (
+    check_compression,
+    check_number_of_clusters,
+    require_federation,
+)
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
@@ -259,6 +263,7 @@ class Method(ABC):
             not self.curves or "validation" in federation.splits,
             "curves needs held-out data, but this federation has no validation split",
         )
+        check_compression(self.local, federation)
         monitor = as_monitor(callbacks)
         start = RunStart(
             self.name, self.parameters(), seed, tuple(federation.client_ids), self.clustered

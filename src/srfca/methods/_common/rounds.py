@@ -160,7 +160,7 @@ def federated_training(
         training = f"{stage}, {purpose}, {rounds}"
         server = ServerUpdate(run, local, count)
         state = {"models": models, "done": torch.tensor(0), **server.state(models)}
-        if not local.keep_state:
+        if not local.stateful:
             state = run.latest(training, **state)
         models = state["models"]
         server.restore(state)
@@ -174,7 +174,7 @@ def federated_training(
             models = project(server.step(models, run.round(request)))
             server.add(number, models)
             run.end_round(stage, number, count, models, partition.labels)
-            if not local.keep_state:
+            if not local.stateful:
                 done = torch.tensor(number - rounds.start + 1)
                 run.checkpoint(training, models=models, done=done, **server.state(models))
     return server.result(rounds.stop - 1, models)
