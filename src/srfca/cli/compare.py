@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srfca.cli import completion
 from srfca.cli.console import show_error
 from srfca.cli.options import (
     Curves,
@@ -45,6 +46,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="KEY,...",
+            autocompletion=completion.method_list,
             help="Methods of 'srfca list', or your MODULE:CLASS, separated by commas; one method "
             "may have several lines: ifca,ifca:restarts=5,cfl:paper. all: every method.",
         ),
@@ -87,7 +89,10 @@ def compare(
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
-    """Run several methods side by side, on an experiment or on your data."""
+    """Compare methods on an experiment or on your data.
+
+    Results and costs are in one table, over several seeds and numbers of clusters.
+    """
     from srfca.callbacks import make_trackers
     from srfca.cli import tables
     from srfca.cli.console import show

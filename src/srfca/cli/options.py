@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from srfca.cli.completion import experiments
 from srfca.cli.console import show_error
 from srfca.errors import InputError, require
 
@@ -114,7 +115,10 @@ class ExperimentOptions:
     """What to run, and where."""
 
     name: Annotated[
-        str | None, typer.Argument(help="An experiment of 'srfca list', or a TOML file.")
+        str | None,
+        typer.Argument(
+            help="An experiment of 'srfca list', or a TOML file.", autocompletion=experiments
+        ),
     ] = None
     data: Annotated[
         Path | None,

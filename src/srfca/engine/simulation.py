@@ -251,7 +251,14 @@ class Simulation:
         return columns_of(train.x[:1], train.y[:1]).shape[1]
 
     def sizes_of(self, split: Split) -> Tensor:
-        """Return the number of samples of each client in a split: ``[m]``."""
+        """Return the number of samples of each client in a split: ``[m]``.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+
+        Raises:
+            InputError: If the clients do not hold it.
+        """
         return self._split(split).sizes
 
     def fingerprint(self) -> str:
@@ -262,11 +269,18 @@ class Simulation:
         return " ".join([*parts, frozen] if frozen else parts)
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it, unless the weights are given.
+        """
         return self._layout.row(make_module(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
         """Return a row ``[P]`` as a module, with the frozen part of the model.
+
+        Args:
+            row: ``[P]``
 
         Raises:
             InputError: If the row does not have P coordinates.
@@ -280,6 +294,12 @@ class Simulation:
 
     def ask(self, request: Request[Value]) -> Replies[Value]:
         """Answer a request for its clients.
+
+        Args:
+            request: Any request but ``Round``.
+
+        Returns:
+            The replies of its clients.
 
         Raises:
             InputError: If a client does not exist, the models do not have P coordinates, or the

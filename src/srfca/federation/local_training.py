@@ -99,10 +99,18 @@ class LocalTraining:
         return -(-self.steps // self.local_steps)
 
     def span(self, round: int) -> range:
-        """Return the steps of a round; the last round may be shorter."""
+        """Return the steps of a round; the last round may be shorter.
+
+        Args:
+            round: From 0.
+        """
         start = round * self.local_steps
         return range(start, min(start + self.local_steps, self.steps))
 
     def rate(self, step: int) -> float:
-        """Return the learning rate at a step of the whole training."""
+        """Return the learning rate at a step of the whole training.
+
+        Args:
+            step: From 0.
+        """
         return self.lr * _SCHEDULES[self.schedule](step / self.steps)

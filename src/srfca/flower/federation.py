@@ -86,6 +86,15 @@ class FlowerFederation:
 
     Raises:
         InputError: If a value is not allowed.
+
+    Examples:
+        In a ``ServerApp`` of your own::
+            app = ServerApp()
+            @app.main()
+            def main(grid, context):
+                federation = FlowerFederation(grid, models.mlp(64, 32, 10), num_clients=10)
+                result = SRFCA().fit(federation)
+                federation.keep(result.models[result.labels])
     """
 
     answers_rounds = False
@@ -197,7 +206,11 @@ class FlowerFederation:
         return self._frozen_digest
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it.
+        """
         return self._layout.row(make_module(self._model, seed))
 
     def ask(self, request: Request[T]) -> Replies[T]:
@@ -250,6 +263,9 @@ class FlowerFederation:
 
     def admit(self, newcomers: Sequence[str]) -> None:
         """Add clients to the federation, after those that are in it.
+
+        Args:
+            newcomers: Their ids.
 
         Raises:
             InputError: If one has never connected, or is in the federation already.

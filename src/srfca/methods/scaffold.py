@@ -35,6 +35,13 @@ class Scaffold(Method):
         server_lr: eta_g: how far the server goes to the mean of the clients' models.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round; the others keep c_i.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> Scaffold(local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "scaffold"

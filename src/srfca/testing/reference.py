@@ -131,11 +131,25 @@ class ReferenceFederation:
         return self.data.fingerprint()
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it, unless the weights are given.
+        """
         return self.layout.row(make_module(self.model, seed))
 
     def ask(self, request: Request[T]) -> Replies[T]:
-        """Answer a request for its clients."""
+        """Answer a request for its clients.
+
+        Args:
+            request: Any request but ``Round``.
+
+        Returns:
+            The replies of its clients.
+
+        Raises:
+            InputError: If a client does not exist, or the request is of another kind.
+        """
         for client in request.clients:
             require(0 <= client < len(self.client_ids), f"there is no client {client}")
         answer = getattr(self, f"_answer_{request.name}", None)
@@ -392,7 +406,16 @@ class ReferenceFederation:
         return torch.stack(rows)
 
     def posterior(self, mixture: Mixture, entry: int, client: int) -> Tensor:
-        """Return the posterior of each model, given each training sample: ``[k, n]``."""
+        """Return the posterior of each model, given each training sample: ``[k, n]``.
+
+        Args:
+            mixture: Of the clients of a request.
+            entry: Position of the client in the request.
+            client: Position of the client in the federation.
+
+        Returns:
+            ``[k, n]``
+        """
         x, y = self.samples["train"].of(client)
         odds = []
         for number, row in enumerate(mixture.models):
@@ -511,7 +534,15 @@ class ReferenceFederation:
         return x, y
 
     def check_rows(self, rows: Tensor, count: int | None = None) -> None:
-        """Raise an ``InputError`` unless rows are ``[count, P]``."""
+        """Raise an ``InputError`` unless rows are ``[count, P]``.
+
+        Args:
+            rows: What to check.
+            count: How many there must be; None is any number.
+
+        Raises:
+            InputError: If they are not.
+        """
         expected = (len(rows) if count is None else count, self.layout.length)
         require(
             tuple(rows.shape) == expected,
@@ -519,11 +550,19 @@ class ReferenceFederation:
         )
 
     def parts(self, row: Tensor) -> dict[str, Tensor]:
-        """Return the tensors of a row ``[P]`` by name."""
+        """Return the tensors of a row ``[P]`` by name.
+
+        Args:
+            row: ``[P]``
+        """
         return {name: part[0] for name, part in self.layout.unstack(row.unsqueeze(0)).items()}
 
     def module(self, row: Tensor) -> nn.Module:
-        """Return a row ``[P]`` as a module."""
+        """Return a row ``[P]`` as a module.
+
+        Args:
+            row: ``[P]``
+        """
         return self.layout.load(row, make_module(self.model, seed=0))
 
     @torch.no_grad()

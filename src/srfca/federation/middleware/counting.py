@@ -49,19 +49,27 @@ Fingerprints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run, or a stage of it, costs all clients together."""
+    """What a run, or a stage of it, costs all clients together.
+
+    Args:
+        local_steps: Optimizer steps, or full gradients.
+        models_down: Models sent to clients, without those that a client has already.
+        models_up: Models, or gradients, sent by clients.
+        bytes_down: Bytes of models sent to clients.
+        bytes_up: Bytes of models, gradients, subspaces and sums of data sent by clients.
+        evaluations: Evaluations of a model on one client's data, or on a sample of it.
+
+    Examples:
+        >>> Budget(local_steps=10, models_up=1) + Budget(local_steps=5)
+        Budget(local_steps=15, models_down=0, models_up=1, bytes_down=0, bytes_up=0, evaluations=0)
+    """
 
     local_steps: int = 0
-    """Optimizer steps, or full gradients."""
     models_down: int = 0
-    """Models sent to clients, without those that a client has already."""
     models_up: int = 0
-    """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
-    """Bytes of models, gradients, subspaces and sums of data."""
     evaluations: int = 0
-    """Evaluations of a model on one client's data, or on a sample of it."""
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -123,7 +131,12 @@ evaluations=4)
         return replies
 
     def note_missing(self, request: Request[T], replies: Replies[T]) -> None:
-        """Note traffic and missing replies, also of a request that is not counted."""
+        """Note traffic and missing replies, also of a request that is not counted.
+
+        Args:
+            request: What was asked.
+            replies: To this request.
+        """
         self.traffic += replies.traffic
         self.missing += [
             MissingReply(self.client_ids[client], request.name, reason)
@@ -141,7 +154,11 @@ evaluations=4)
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a ``state``."""
+        """Continue from a ``state``.
+
+        Args:
+            state: What ``state`` returned.
+        """
         self.spent = Budget(*state["spent"].tolist())
         self._has, self._next = (state[name].numpy().copy() for name in ("has", "next"))
         replies = json.loads(bytes(state["missing"].tolist()))

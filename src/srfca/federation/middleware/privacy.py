@@ -30,6 +30,9 @@ class Private(Middleware):
         privacy: How much the clients reveal.
         seed: Decides the noise.
 
+    Raises:
+        InputError: If the seed is invalid.
+
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
         >>> from srfca.random import Key
