@@ -24,6 +24,7 @@ from srfca.cli.options import (
     Track,
     interruptible,
     method_keys,
+    split_list,
     whole_number,
     with_experiment,
 )
@@ -47,7 +48,7 @@ def compare(
             metavar="KEY,...",
             autocompletion=completion.method_list,
             help="Methods of 'srfca list', or your MODULE:CLASS, separated by commas; one method "
-            "may have several lines: ifca,ifca:restarts=5,cfl:paper.",
+            "may have several lines: ifca,ifca:restarts=5,cfl:paper. all: every method.",
         ),
     ] = None,
     seed: Seed = 0,
@@ -110,6 +111,8 @@ def compare(
         keys = None if methods is None else method_keys(methods)
         experiment = options.load(keys, fine_tune, curves, ["sr-fca"] if equal_budget else [])
         keys = keys or comparing.default_methods(experiment)
+        if methods is not None and "all" in split_list(methods, "--methods"):
+            keys = comparing.without_truth_if_unknown(experiment, keys)
         specs = comparing.run_specs(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget
         )

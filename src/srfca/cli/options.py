@@ -308,12 +308,17 @@ def split_list(text: str, option: str) -> list[str]:
 def method_keys(text: str) -> list[str]:
     """Return the keys of the methods of ``--methods``, each given by key or displayed name.
 
+    ``all`` stands for every registered method that is not named besides.
+
     Raises:
         InputError: If there are none.
     """
-    from srfca.methods.registry import method_key
+    from srfca.methods.registry import all_methods, method_key
 
-    return [method_key(name) for name in split_list(text, "--methods")]
+    keys: list[str] = []
+    for name in split_list(text, "--methods"):
+        keys += [method.key for method in all_methods()] if name == "all" else [method_key(name)]
+    return list(dict.fromkeys(keys))
 
 
 @contextmanager
