@@ -51,8 +51,8 @@ class RayFederation:
         num_gpus: GPUs of each worker; None is one if there are enough, else none.
         actor_options: More options of Ray's actors, such as ``runtime_env`` or ``resources``.
         retries: How often workers may be lost during one request.
-        patience: Seconds to wait for a worker to start. If no new one starts for one that was
-            lost, the others share its clients.
+        patience: Seconds to wait for a worker that replaces one that was lost; if none starts in
+            time, the others share its clients.
         **arguments: Of ``Simulation``: ``loss``, ``augment``, ``device``, ``precision``,
             ``compile``, ``block_size``, ``validation``, ``seed`` and ``negative_losses``.
 
@@ -95,28 +95,11 @@ class RayFederation:
         self._architecture = Architecture.of(model)
         self._layout = Layout.of(make_module(model, seed=0))
         self._pool = Pool(sources, Settings(model, arguments), room, retries, patience)
-        self._shards = [self._pool.descriptions[shard] for shard in range(len(sources))]
-        _check_alike(self._shards)
-        self.client_ids: Sequence[str] = tuple(
-            client_id for shard in self._shards for client_id in shard.client_ids
-        )
-        _check_unique(self.client_ids)
-        self._sizes: dict[Split, Tensor] = {
-            name: total([shard.sizes[name] for shard in self._shards])
-            for name in self._shards[0].sizes
-        }
-        self._bounds = np.cumsum([0, *(len(shard.client_ids) for shard in self._shards)])
-        self._rounds = RoundAnswers(self._pool, self._bounds, self.sizes)
-        self._reported = Traffic()
-        self.signature: Signature = self._shards[0].signature
-        self.num_classes: int | None = self._shards[0].num_classes
-        self.negative_losses = bool(arguments.get("negative_losses", False))
-        self.device = torch.device(self._shards[0].device)
-        self.truth: Partition | None = (
-            joined_truth([shard.truth for shard in self._shards])
-            if self.data is None
-            else self.data.truth
-        )
+        try:
+            self._describe(arguments)
+        except BaseException:
+            self.close()
+            raise
 
     def __repr__(self) -> str:
         return (
@@ -238,6 +221,31 @@ class RayFederation:
             replies = Replies(request.clients, cast(Value, self._ask_shards(request)))
         traffic, self._reported = self.traffic - self._reported, self.traffic
         return replace(replies, traffic=traffic)
+
+    def _describe(self, arguments: Mapping[str, Any]) -> None:
+        """Set what is known of the clients from what the shards say."""
+        self._shards = [self._pool.descriptions[shard] for shard in range(len(self._pool))]
+        _check_alike(self._shards)
+        self.client_ids: Sequence[str] = tuple(
+            client_id for shard in self._shards for client_id in shard.client_ids
+        )
+        _check_unique(self.client_ids)
+        self._sizes: dict[Split, Tensor] = {
+            name: total([shard.sizes[name] for shard in self._shards])
+            for name in self._shards[0].sizes
+        }
+        self._bounds = np.cumsum([0, *(len(shard.client_ids) for shard in self._shards)])
+        self._rounds = RoundAnswers(self._pool, self._bounds, self.sizes)
+        self._reported = Traffic()
+        self.signature: Signature = self._shards[0].signature
+        self.num_classes: int | None = self._shards[0].num_classes
+        self.negative_losses = bool(arguments.get("negative_losses", False))
+        self.device = torch.device(self._shards[0].device)
+        self.truth: Partition | None = (
+            joined_truth([shard.truth for shard in self._shards])
+            if self.data is None
+            else self.data.truth
+        )
 
     def _ask_shards(self, request: Request[Any]) -> Any:
         keeps_state = isinstance(request, Train) and request.stateful

@@ -20,6 +20,8 @@ from srfca.ray.messages import Message, pack, unpack
 from srfca.ray.shards import MakeData
 from srfca.ray.worker import Answer, Description, Settings, Worker
 
+_START_SECONDS = 300.0
+"""How long the first workers may take to start, or to wait for their place."""
 _MAX_HISTORY_BYTES = 2**27
 """Bytes of requests to repeat for a shard, from which on what its clients keep is fetched."""
 
@@ -89,7 +91,7 @@ class Pool:
         settings: What the shards have in common.
         room: How many workers, and what each gets.
         retries: How often workers may be lost during one request.
-        patience: Seconds to wait for a new worker to start.
+        patience: Seconds to wait for a worker that replaces another one.
 
     Attributes:
         descriptions: Of the shards.
@@ -123,7 +125,11 @@ class Pool:
         self._wait_for_workers()
         self.descriptions: dict[int, Description] = {}
         self._homeless = set(range(len(sources)))
-        self._host_homeless()
+        try:
+            self._host_homeless()
+        except BaseException:
+            self.close()
+            raise
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -264,7 +270,7 @@ class Pool:
 
     def _wait_for_workers(self) -> None:
         pings = [worker.ping.remote() for worker in self._workers.values()]
-        ready, waiting = ray.wait(pings, num_returns=len(pings), timeout=self._patience)
+        ready, waiting = ray.wait(pings, num_returns=len(pings), timeout=_START_SECONDS)
         try:
             ray.get(ready)
         except RayError as error:
@@ -277,7 +283,7 @@ class Pool:
             self.close()
             raise InputError(
                 f"only {len(ready)} of {len(pings)} workers have started within "
-                f"{self._patience:g} s: other jobs use the cluster; ask for fewer actors"
+                f"{_START_SECONDS:g} s: other jobs use the cluster; ask for fewer actors"
             )
 
     def _host_homeless(self) -> None:
@@ -322,7 +328,8 @@ class Pool:
             ) from error
         self._kill(self._workers.pop(lost))
         worker = self._start()
-        ready, _ = ray.wait([worker.ping.remote()], timeout=self._patience)
+        patience = self._patience if self._workers else max(self._patience, _START_SECONDS)
+        ready, _ = ray.wait([worker.ping.remote()], timeout=patience)
         if ready and self._answers(ready[0]):
             self._workers[self._next_worker] = worker
             hosts = [self._next_worker]
