@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("ray")
 
-from srfca import ClientData, InputError, LocalTraining, Method, SRFCA, FedAvg, Simulation
+from srfca import SRFCA, ClientData, FedAvg, InputError, LocalTraining, Method, Simulation
 from srfca.aggregation.rules import (
     Aggregation,
     GeometricMedian,
@@ -23,7 +24,7 @@ from srfca.aggregation.rules import (
 )
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.middleware.validation import Validating
-from srfca.federation.requests import Losses, Request, Round, Scores, Train
+from srfca.federation.requests import Losses, Request, Round, Scores, Shares, Train
 from srfca.federation.rounds import ask
 from srfca.methods.cfl import CFL
 from srfca.methods.fedem import FedEM
@@ -61,11 +62,7 @@ METHODS: dict[str, Method] = {
     "cfl": CFL(local=LOCAL, warm_up=1),
     "fedem": FedEM(k=2, local=LOCAL),
     "fedavg": FedAvg(local=LOCAL),
-    "fedavg, momentum": FedAvg(
-        local=LocalTraining(
-            steps=12, local_steps=4, batch_size=8, lr=0.1, momentum=0.9, keep_state=True
-        )
-    ),
+    "fedavg, momentum": FedAvg(local=replace(LOCAL, lr=0.1, momentum=0.9, keep_state=True)),
     "fedrep": FedRep(local=LOCAL),
 }
 
@@ -119,6 +116,9 @@ def test_rounds_of_every_kind_are_those_of_a_simulation(cluster: LocalCluster) -
             replies, expected = federation.ask(request), ask(simulation, request)
             assert replies.clients.tolist() == expected.clients.tolist()
             assert close(replies.values, expected.values), request
+        many = models.repeat(20, 1)  # so large that all machines get them once
+        for losses in (Losses(np.array([7, 0, 11]), many), Shares(np.arange(12), many)):
+            assert close(federation.ask(losses).values, simulation.ask(losses).values)
 
 
 def test_a_round_of_means_moves_as_much_for_many_clients_as_for_few(cluster: LocalCluster) -> None:
@@ -147,19 +147,13 @@ def test_diverging_clients_are_refused_as_in_a_simulation(cluster: LocalCluster)
     with on_ray(extreme) as federation:
         for rule in (Mean(), Median()):
             with pytest.warns(UserWarning, match="refused a reply of client"):
-                expected = ask(Validating(simulation), round_with(request, rule))
+                expected = ask(Validating(simulation), replace(request, aggregation=rule))
             with pytest.warns(UserWarning, match="refused a reply of client"):
-                replies = ask(Validating(federation), round_with(request, rule))
+                replies = ask(Validating(federation), replace(request, aggregation=rule))
             assert replies.missing == expected.missing
             assert close(replies.values, expected.values)
         alone = request.select(np.array([0]))
         assert ask(Validating(federation), alone).values.isnan().any()
-
-
-def round_with(request: Round, rule: Aggregation) -> Round:
-    from dataclasses import replace
-
-    return replace(request, aggregation=rule)
 
 
 def test_shards_can_be_made_on_the_workers(cluster: LocalCluster) -> None:
@@ -168,7 +162,8 @@ def test_shards_can_be_made_on_the_workers(cluster: LocalCluster) -> None:
     with on_ray(makers) as federation:
         assert list(federation.client_ids) == list(simulation.client_ids)
         assert federation.sizes.tolist() == simulation.sizes.tolist()
-        assert federation.data is None
+        with pytest.raises(InputError, match="made on the workers"):
+            _ = federation.data
         assert federation.constant_loss == simulation.constant_loss
         w0 = simulation.initial_model(0)
         request = Round(np.arange(12), w0.unsqueeze(0), np.zeros(12, int), LOCAL, Key(0, "x"))
@@ -183,11 +178,12 @@ def test_a_worker_that_is_lost_in_a_round_changes_nothing(
     loss, data = Fragile(str(armed), ends), digits(6)
     simulation = Simulation(data, small_model, loss=loss)
     w0 = simulation.initial_model(0)
-    kept = LocalTraining(steps=9, local_steps=3, batch_size=8, lr=0.1, momentum=0.9, keep_state=True)
+    kept = replace(LOCAL, lr=0.1, momentum=0.9, keep_state=True)
+    kinds = ((LOCAL, Mean()), (LOCAL, Median()), (kept, Mean()), (kept, Median()))
     requests: list[Request[Tensor]] = [
         *(
             Round(np.arange(6), w0.expand(2, -1), np.arange(6) % 2, local, Key(1, "round", n), rule)
-            for local, rule in ((LOCAL, Mean()), (LOCAL, Median()), (kept, Mean()), (kept, Median()))
+            for local, rule in kinds
             for n in range(2)
         ),
         *(

@@ -57,7 +57,6 @@ class RayFederation:
             ``compile``, ``block_size``, ``validation``, ``seed`` and ``negative_losses``.
 
     Attributes:
-        data: What the clients hold, None if it was made on the workers.
         truth: The true partition, where it is known.
         signature: What the module takes, and what its outputs mean.
         num_classes: The number of classes, None unless the clients classify.
@@ -90,7 +89,7 @@ class RayFederation:
         if str(arguments.get("device", "auto")).startswith("cpu") and num_gpus is None:
             num_gpus = 0.0
         room = find_room(nodes(), actors, num_cpus, num_gpus, actor_options)
-        self.data, sources = sources_of(data, room.workers)
+        self._data, sources = sources_of(data, room.workers)
         self._model = model
         self._architecture = Architecture.of(model)
         self._layout = Layout.of(make_module(model, seed=0))
@@ -121,6 +120,17 @@ class RayFederation:
     def close(self) -> None:
         """End the workers. Requests are no longer answered."""
         self._pool.close()
+
+    @property
+    def data(self) -> ClientData:
+        """What the clients hold.
+
+        Raises:
+            InputError: If it was made on the workers.
+        """
+        if self._data is None:
+            raise InputError("the clients' data were made on the workers, and are not here")
+        return self._data
 
     @property
     def sizes(self) -> Tensor:
@@ -163,6 +173,10 @@ class RayFederation:
         """How many workers were lost so far."""
         return self._pool.losses
 
+    def peak_memory(self) -> list[int]:
+        """Return the most memory that each worker has had, in bytes."""
+        return self._pool.peak_memory()
+
     def sizes_of(self, split: Split) -> Tensor:
         """Return the number of samples of each client in a split: ``[m]``.
 
@@ -176,10 +190,12 @@ class RayFederation:
 
     def fingerprint(self) -> str:
         """Return a digest of data and settings: that of a ``Simulation``, if ``data`` was given."""
-        if self.data is not None:
-            digest = self.data.fingerprint()
+        if self._data is not None:
+            digest = self._data.fingerprint()
         else:
-            digest = sha256(" ".join(shard.fingerprint for shard in self._shards).encode()).hexdigest()
+            digest = sha256(
+                " ".join(shard.fingerprint for shard in self._shards).encode()
+            ).hexdigest()
         return f"{digest} {self._shards[0].settings_fingerprint}"
 
     def initial_model(self, seed: int) -> Tensor:
@@ -243,8 +259,8 @@ class RayFederation:
         self.device = torch.device(self._shards[0].device)
         self.truth: Partition | None = (
             joined_truth([shard.truth for shard in self._shards])
-            if self.data is None
-            else self.data.truth
+            if self._data is None
+            else self._data.truth
         )
 
     def _ask_shards(self, request: Request[Any]) -> Any:

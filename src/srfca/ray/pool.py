@@ -251,6 +251,13 @@ class Pool:
         """Return the answers that references are of."""
         return [self._open(message) for message in ray.get(list(references))]
 
+    def peak_memory(self) -> list[int]:
+        """Return the most memory that each worker has had, in bytes."""
+        peaks: list[int] = ray.get(
+            [worker.peak_memory.remote() for worker in self._workers.values()]
+        )
+        return peaks
+
     def close(self) -> None:
         """End the workers."""
         for worker in self._workers.values():

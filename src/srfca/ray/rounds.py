@@ -8,8 +8,9 @@ others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -68,9 +69,7 @@ class RoundAnswers:
         shards = self._split(request, everywhere=keeps_state)
         if not shards:
             return Replies(request.clients, request.models.cpu())
-        training = ShardTraining(
-            request.models, request.local, request.key, request.server_lr
-        )
+        training = ShardTraining(request.models, request.local, request.key, request.server_lr)
         if keeps_state:
             self._pool.shorten_histories()
         if isinstance(request.aggregation, Mean) and request.max_change is None:
@@ -167,9 +166,7 @@ class RoundAnswers:
                 pool.refer(s, Call.of("part", bad[s], everything, 0, models.shape[1], extra=bounds))
                 for s in bad
             ]
-            [(_, common)] = pool.get(
-                [pool.refer_any(0, "aggregate", (models, rule, True), parts)]
-            )
+            [(_, common)] = pool.get([pool.refer_any(0, "aggregate", (models, rule, True), parts)])
         return _with_shared(request, result, common)
 
     def _train(
@@ -268,7 +265,7 @@ def _blocks(models: Tensor, count: int) -> list[tuple[list[int], int, int]]:
     """Return blocks of coordinates, all clusters each."""
     ends = np.linspace(0, models.shape[1], min(count, models.shape[1]) + 1).astype(int).tolist()
     clusters = list(range(len(models)))
-    return [(clusters, start, stop) for start, stop in zip(ends[:-1], ends[1:], strict=True)]
+    return [(clusters, start, stop) for start, stop in pairwise(ends)]
 
 
 def _clusters(models: Tensor) -> list[tuple[list[int], int, int]]:

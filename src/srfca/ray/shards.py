@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -76,9 +77,7 @@ def sources_of(
     """
     if isinstance(data, ClientData):
         bounds = cut_by_cost(data.train.sizes, num_workers).tolist()
-        return data, [
-            Given(cut(data, *pair)) for pair in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        return data, [Given(cut(data, *pair)) for pair in pairwise(bounds)]
     makers = list(data)
     require(bool(makers), "data must be ClientData, or one function or more that make a shard each")
     for maker in makers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import traceback
 import warnings
 from collections import OrderedDict
@@ -228,6 +229,10 @@ class Worker:
     def ping(self) -> None:
         """Tell that the process is there."""
 
+    def peak_memory(self) -> int:
+        """Return the most memory that the process has had, in bytes."""
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
     def host(self, number: int, source: Message, settings: Message) -> Message:
         """Take over a shard, and describe it."""
 
@@ -263,13 +268,13 @@ class Worker:
 
 
 def opened(message: Message) -> Any:
-    """Return the value of an answer.
+    """Return the value of an answer, or of what the driver has sent.
 
     Raises:
-        Exception: What was raised on the worker.
+        Exception: What was raised on the worker that has answered.
     """
-    answer: Answer = unpack(message)
-    return answer.get()
+    value = unpack(message)
+    return value.get() if isinstance(value, Answer) else value
 
 
 def _reply(answer: Callable[[], Any]) -> Message:
