@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
-from hashlib import sha256
-from operator import add
 from types import TracebackType
 from typing import Any, Self, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,11 +22,12 @@ from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, make_module
 from srfca.models.signature import Signature
 from srfca.ray.cluster import connect, find_room, nodes
+from srfca.ray.description import Everyone
 from srfca.ray.pool import Call, Pool
 from srfca.ray.rounds import RoundAnswers
-from srfca.ray.shards import MakeData, joined_truth, sources_of, total
+from srfca.ray.shards import MakeData, sources_of
 from srfca.ray.splitting import join, split, take_models
-from srfca.ray.worker import Description, Settings
+from srfca.ray.worker import Settings
 
 
 class RayFederation:
@@ -95,10 +92,20 @@ class RayFederation:
         self._layout = Layout.of(make_module(model, seed=0))
         self._pool = Pool(sources, Settings(model, arguments), room, retries, patience)
         try:
-            self._describe(arguments)
-        except BaseException:
+            self._everyone = Everyone(self._pool.descriptions)
+        except InputError:
             self.close()
             raise
+        self._rounds = RoundAnswers(self._pool, self._everyone.bounds, self.sizes)
+        self._reported = Traffic()
+        self.client_ids: Sequence[str] = self._everyone.client_ids
+        self.signature: Signature = self._everyone.signature
+        self.num_classes: int | None = self._everyone.num_classes
+        self.negative_losses = bool(arguments.get("negative_losses", False))
+        self.device = torch.device(self._everyone.device)
+        self.truth: Partition | None = (
+            self._everyone.truth if self._data is None else self._data.truth
+        )
 
     def __repr__(self) -> str:
         return (
@@ -135,12 +142,12 @@ class RayFederation:
     @property
     def sizes(self) -> Tensor:
         """``[m]`` number of training samples of each client, without validation samples."""
-        return self._sizes["train"]
+        return self._everyone.sizes["train"]
 
     @property
     def splits(self) -> Sequence[Split]:
         """What the clients hold."""
-        return tuple(self._sizes)
+        return tuple(self._everyone.sizes)
 
     @property
     def layers(self) -> Mapping[str, slice]:
@@ -155,13 +162,12 @@ class RayFederation:
     @property
     def schema(self) -> Schema | None:
         """How the samples were made from a table, if they were."""
-        return self._shards[0].schema
+        return self._everyone.schema
 
     @property
     def constant_loss(self) -> float | None:
         """The loss of predicting a constant: all classes alike, or the mean. None if unknown."""
-        moments = [shard.targets for shard in self._shards if shard.targets is not None]
-        return reduce(add, moments).variance if moments else self._shards[0].constant_loss
+        return self._everyone.constant_loss
 
     @property
     def traffic(self) -> Traffic:
@@ -183,20 +189,16 @@ class RayFederation:
         Raises:
             InputError: If the clients do not hold it.
         """
-        if split not in self._sizes:
-            held = ", ".join(self._sizes)
+        sizes = self._everyone.sizes
+        if split not in sizes:
+            held = ", ".join(sizes)
             raise InputError(f"the clients of this federation have no {split} data: only {held}")
-        return self._sizes[split]
+        return sizes[split]
 
     def fingerprint(self) -> str:
         """Return a digest of data and settings: that of a ``Simulation``, if ``data`` was given."""
-        if self._data is not None:
-            digest = self._data.fingerprint()
-        else:
-            digest = sha256(
-                " ".join(shard.fingerprint for shard in self._shards).encode()
-            ).hexdigest()
-        return f"{digest} {self._shards[0].settings_fingerprint}"
+        data = self._everyone.fingerprint if self._data is None else self._data.fingerprint()
+        return f"{data} {self._everyone.settings_fingerprint}"
 
     def initial_model(self, seed: int) -> Tensor:
         """Return w0: ``[P]``."""
@@ -232,42 +234,19 @@ class RayFederation:
             f"clients are numbered 0 to {count - 1}",
         )
         if isinstance(request, Round):
-            replies = cast(Replies[Value], self._rounds.answer(request))
+            replies = self._rounds.answer(request)
         else:
             replies = Replies(request.clients, cast(Value, self._ask_shards(request)))
         traffic, self._reported = self.traffic - self._reported, self.traffic
         return replace(replies, traffic=traffic)
 
-    def _describe(self, arguments: Mapping[str, Any]) -> None:
-        """Set what is known of the clients from what the shards say."""
-        self._shards = [self._pool.descriptions[shard] for shard in range(len(self._pool))]
-        _check_alike(self._shards)
-        self.client_ids: Sequence[str] = tuple(
-            client_id for shard in self._shards for client_id in shard.client_ids
-        )
-        _check_unique(self.client_ids)
-        self._sizes: dict[Split, Tensor] = {
-            name: total([shard.sizes[name] for shard in self._shards])
-            for name in self._shards[0].sizes
-        }
-        self._bounds = np.cumsum([0, *(len(shard.client_ids) for shard in self._shards)])
-        self._rounds = RoundAnswers(self._pool, self._bounds, self.sizes)
-        self._reported = Traffic()
-        self.signature: Signature = self._shards[0].signature
-        self.num_classes: int | None = self._shards[0].num_classes
-        self.negative_losses = bool(arguments.get("negative_losses", False))
-        self.device = torch.device(self._shards[0].device)
-        self.truth: Partition | None = (
-            joined_truth([shard.truth for shard in self._shards])
-            if self._data is None
-            else self._data.truth
-        )
-
     def _ask_shards(self, request: Request[Any]) -> Any:
         keeps_state = isinstance(request, Train) and request.stateful
         request, models = take_models(request)
         extra = None if models is None else self._pool.put(models)
-        parts = split(request, self._bounds, range(len(self._pool)) if keeps_state else None)
+        parts = split(
+            request, self._everyone.bounds, range(len(self._pool)) if keeps_state else None
+        )
         if keeps_state:
             self._pool.shorten_histories()
         steps = request.steps if isinstance(request, Train) else 0
@@ -282,28 +261,3 @@ class RayFederation:
             for shard, call in calls.items():
                 self._pool.remember(shard, request.key, request.personal is not None, call)
         return join(parts, answers)
-
-
-def _check_alike(shards: Sequence[Description]) -> None:
-    """Raise an error unless all shards hold the same kind of samples."""
-    first = shards[0]
-    for number, shard in enumerate(shards):
-        require(
-            shard.signature == first.signature,
-            f"shard {number} has {shard.signature}, but shard 0 {first.signature}: all shards must "
-            "hold the same kind of inputs and targets",
-        )
-        require(
-            list(shard.sizes) == list(first.sizes),
-            f"shard {number} has {', '.join(shard.sizes)} data, but shard 0 "
-            f"{', '.join(first.sizes)}: give all shards test data, or none",
-        )
-
-
-def _check_unique(client_ids: Sequence[str]) -> None:
-    """Raise an error if two clients have the same id."""
-    if len(set(client_ids)) < len(client_ids):
-        seen: set[str] = set()
-        for client_id in client_ids:
-            require(client_id not in seen, f"two shards have a client {client_id!r}")
-            seen.add(client_id)

@@ -57,7 +57,8 @@ def pack(value: Any) -> Message:
     def keep(buffer: pickle.PickleBuffer) -> None:
         buffers.append(np.frombuffer(buffer.raw(), dtype=np.uint8))
 
-    _Pickler(stream, protocol=5, buffer_callback=keep).dump(value)
+    make_pickler: Any = _Pickler
+    make_pickler(stream, protocol=5, buffer_callback=keep).dump(value)
     return Message(stream.getvalue(), tuple(buffers))
 
 
@@ -66,17 +67,19 @@ def unpack(message: Message) -> Any:
     return pickle.loads(message.body, buffers=[buffer.copy() for buffer in message.buffers])
 
 
-class _Pickler(CloudPickler):  # type: ignore[misc]
+class _Pickler(CloudPickler):
     """A pickler that takes tensors apart."""
 
     def reducer_override(self, value: Any) -> Any:
         """Return how a value is pickled."""
         if type(value) is not Tensor or value.layout is not torch.strided:
-            return super().reducer_override(value)
+            override: Any = super().reducer_override
+            return override(value)
         value = value.detach().cpu()
         repeated = repeated_rows(value)
         if repeated is not None:
-            return _repeat, repeated
+            rows, index = repeated
+            return (_repeat, (rows, len(index))) if len(rows) == 1 else (_take, repeated)
         content = value.contiguous().reshape(-1).view(torch.uint8).numpy()
         return _tensor, (content, value.dtype, tuple(value.shape))
 
@@ -85,8 +88,12 @@ def _tensor(content: Buffer, dtype: torch.dtype, shape: tuple[int, ...]) -> Tens
     return torch.from_numpy(content).view(dtype).view(shape)
 
 
-def _repeat(rows: Tensor, index: NDArray[np.int32]) -> Tensor:
-    return rows.expand(len(index), -1) if len(rows) == 1 else rows[torch.from_numpy(index)]
+def _repeat(row: Tensor, count: int) -> Tensor:
+    return row.expand(count, -1)
+
+
+def _take(rows: Tensor, index: NDArray[np.int32]) -> Tensor:
+    return rows[torch.from_numpy(index)]
 
 
 def repeated_rows(rows: Tensor) -> tuple[Tensor, NDArray[np.int32]] | None:

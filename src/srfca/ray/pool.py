@@ -16,9 +16,10 @@ from srfca.errors import InputError
 from srfca.federation.replies import Traffic
 from srfca.random import Key
 from srfca.ray.cluster import Room
+from srfca.ray.description import Description
 from srfca.ray.messages import Message, pack, unpack
 from srfca.ray.shards import MakeData
-from srfca.ray.worker import Answer, Description, Settings, Worker
+from srfca.ray.worker import Answer, Settings, Worker
 
 _START_SECONDS = 300.0
 """How long the first workers may take to start, or to wait for their place."""
@@ -94,7 +95,6 @@ class Pool:
         patience: Seconds to wait for a worker that replaces another one.
 
     Attributes:
-        descriptions: Of the shards.
         traffic: What went between the driver and the workers.
         losses: How many workers were lost so far.
 
@@ -123,7 +123,7 @@ class Pool:
         self._histories = [History() for _ in sources]
         self._held: dict[int, Call] = {}
         self._wait_for_workers()
-        self.descriptions: dict[int, Description] = {}
+        self._described: dict[int, Description] = {}
         self._homeless = set(range(len(sources)))
         try:
             self._host_homeless()
@@ -138,6 +138,11 @@ class Pool:
     def num_workers(self) -> int:
         """The number of workers."""
         return len(self._workers)
+
+    @property
+    def descriptions(self) -> list[Description]:
+        """What the shards say of their clients."""
+        return [self._described[shard] for shard in range(len(self))]
 
     def starts_of(self, shard: int) -> int:
         """Return how often a shard has started: it then remembers nothing of what was sent."""
@@ -305,7 +310,7 @@ class Pool:
                     if self._host_of[shard] == host:
                         self._lose(host, error)
                     continue
-                self.descriptions[shard] = description
+                self._described[shard] = description
                 self._homeless.discard(shard)
 
     def _start_shard(self, shard: int) -> list[Any]:

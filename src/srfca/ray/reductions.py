@@ -135,7 +135,8 @@ class TrainedRows:
         ]
 
     def _by_cluster(self) -> tuple[Tensor, ...]:
-        return self.rows.split(self.participants.counts.tolist())
+        parts: tuple[Tensor, ...] = self.rows.split(self.participants.counts.tolist())
+        return parts
 
 
 @dataclass(frozen=True)

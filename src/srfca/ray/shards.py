@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.clustering.partition import Partition
 from srfca.data.client_data import ClientData, Samples
 from srfca.errors import require
 
@@ -29,6 +27,7 @@ def cut_by_cost(costs: Tensor, count: int) -> NDArray[np.int64]:
     Returns:
         The bounds of the shards: ``[count + 1]``, from 0 to m.
 
+    >>> import torch
     >>> cut_by_cost(torch.tensor([1, 1, 1, 1, 4, 4]), 3).tolist()
     [0, 4, 5, 6]
     """
@@ -89,40 +88,6 @@ def sources_of(
     return None, makers
 
 
-def joined_truth(parts: Sequence[NDArray[np.int64] | None]) -> Partition | None:
-    """Return the true clusters of all shards, None unless every shard has them."""
-    labels = [part for part in parts if part is not None]
-    return Partition(np.concatenate(labels)) if len(labels) == len(parts) else None
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Count, means and squared deviations of the targets of some samples, if these are values."""
-
-    count: int
-    mean: Tensor
-    deviations: Tensor
-
-    @classmethod
-    def of(cls, targets: Tensor) -> Moments:
-        """Return those of targets ``[n, ...]``."""
-        values = targets.double().cpu()
-        mean = values.mean(0)
-        return cls(len(values), mean, (values - mean).square().sum(0))
-
-    def __add__(self, other: Moments) -> Moments:
-        count = self.count + other.count
-        change = other.mean - self.mean
-        deviations = self.deviations + other.deviations
-        deviations = deviations + change.square() * (self.count * other.count / count)
-        return Moments(count, self.mean + change * (other.count / count), deviations)
-
-    @property
-    def variance(self) -> float:
-        """The mean of all squared deviations from the means."""
-        return float((self.deviations / self.count).mean())
-
-
 def client_range(bounds: NDArray[np.int64], clients: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the shard of each client ``[c]``.
 
@@ -130,8 +95,3 @@ def client_range(bounds: NDArray[np.int64], clients: NDArray[np.int64]) -> NDArr
     [2, 0, 1]
     """
     return np.asarray(np.searchsorted(bounds, clients, side="right") - 1)
-
-
-def total(values: Sequence[Tensor]) -> Tensor:
-    """Return the concatenation of one tensor for each shard."""
-    return torch.cat([value.cpu() for value in values])

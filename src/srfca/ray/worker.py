@@ -15,11 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from srfca.data.schema import Schema
 from srfca.engine.simulation import Simulation
 from srfca.errors import InputError, SrfcaWarning
-from srfca.federation.requests import Request, Split
-from srfca.models.signature import Signature
+from srfca.federation.requests import Request
+from srfca.ray.description import Description, Moments
 from srfca.ray.messages import Message, pack, unpack
 from srfca.ray.reductions import (
     Participants,
@@ -29,7 +28,7 @@ from srfca.ray.reductions import (
     change_bounds,
     train,
 )
-from srfca.ray.shards import MakeData, Moments
+from srfca.ray.shards import MakeData
 
 MAX_KEPT = 8
 """Sets of participants that a shard remembers."""
@@ -46,24 +45,6 @@ class Settings:
 
     model: nn.Module | Callable[[], nn.Module]
     arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Description:
-    """What the driver knows of a shard."""
-
-    client_ids: tuple[str, ...]
-    sizes: Mapping[Split, Tensor]
-    signature: Signature
-    fingerprint: str
-    settings_fingerprint: str
-    constant_loss: float | None
-    targets: Moments | None
-    """Moments of the training targets, if the loss is the squared error."""
-    num_classes: int | None
-    schema: Schema | None
-    truth: NDArray[np.int64] | None
-    device: str
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ evaluations=4)
     def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
         """Count a round that the federation answered itself: clients' rows are not seen here.
 
-        Of these, only those are known that are alone in their cluster: they are its new model.
+        Of these, only those are known that alone make a new model.
         """
         steps = 1 if request.server_lr is not None else len(request.local.span(request.key.round))
         starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
