@@ -4,7 +4,9 @@
     python benchmarks/ray_scale.py --clients 1000000   # SR-FCA from end to end, in one run
 
 The cluster is one of this machine, unless ``--ray`` gives an address. Rounds of ``Simulation`` and
-of clusters with one and two workers are timed in turn, so that other load meets all of them.
+of two workers are timed in turn, so that other load meets both. The longest path is the CPU time of
+the driver and of the busiest worker, over half of that of a ``Simulation``: what two workers lose
+on two idle cores, if a ``Simulation`` uses these perfectly.
 """
 
 from __future__ import annotations
@@ -15,17 +17,16 @@ import resource
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 import torch
 from scale import KINDS, MAX_PARTICIPANTS, regressions
-from torch import Tensor
 
 from srfca import SRFCA, ClientData, Simulation
 from srfca.aggregation.outliers import NORM_LIMIT
 from srfca.aggregation.rules import Mean, TrimmedMean
-from srfca.federation import LocalTraining, Replies
+from srfca.federation import LocalTraining
 from srfca.federation.requests import Round
 from srfca.federation.rounds import ask
 from srfca.random import Key
@@ -33,7 +34,7 @@ from srfca.ray import RayFederation, connect
 
 SIZES = (100, 1_000, 10_000)
 CLUSTERS = 4
-LOCAL = LocalTraining(steps=1_000, local_steps=10, batch_size=10, lr=0.1)
+LOCAL = LocalTraining(steps=5_000, local_steps=50, batch_size=10, lr=0.1)
 RULES = {
     "mean": (Mean(), None),
     "trimmed mean": (TrimmedMean(0.05, at_least=1), NORM_LIMIT),
@@ -43,78 +44,83 @@ RULES = {
 
 @dataclass(frozen=True)
 class Timing:
-    """Rounds of one kind.
+    """Rounds of one kind: of one simulation, and of two workers. Times are of a round.
 
     Args:
         num_clients: All of them take part.
         rule: How rows are aggregated.
-        simulation: Seconds of a round of one simulation, the median.
-        workers: The same with one and two workers.
-        bytes_down: From the driver to two workers in a round.
-        bytes_up: From two workers to the driver.
+        simulation: Seconds of the simulation, the median.
+        workers: Seconds with workers, the median.
+        simulation_cpu: Seconds of CPU of the simulation, the mean.
+        driver_cpu: Seconds of CPU of the driver.
+        worker_cpu: Seconds of CPU of each worker.
+        bytes_down: From the driver to the workers.
+        bytes_up: From the workers to the driver.
         rows_bytes: The rows of all clients.
     """
 
     num_clients: int
     rule: str
     simulation: float
-    workers: tuple[float, float]
+    workers: float
+    simulation_cpu: float
+    driver_cpu: float
+    worker_cpu: list[float]
     bytes_down: int
     bytes_up: int
     rows_bytes: int
 
+    @property
+    def slowdown(self) -> float:
+        """The longest path of CPU time, over half of the simulation's."""
+        return 2 * (self.driver_cpu + max(self.worker_cpu)) / self.simulation_cpu
+
 
 def time_rounds(num_clients: int, repetitions: int, seed: int) -> list[Timing]:
-    """Time rounds of one simulation, and of one and two workers, in turn."""
+    """Time rounds of one simulation and of two workers, in turn."""
     kind = KINDS["images"]
     data = kind.draw(num_clients, seed)
     simulation = Simulation(data, kind.model)
-    cores = torch.get_num_threads()
-    with RayFederation(data, kind.model, actors=1, num_cpus=cores) as one:
-        counts = _rounds(simulation, [one], repetitions)
-    with RayFederation(data, kind.model, actors=2, num_cpus=max(1, cores // 2)) as two:
-        pairs = _rounds(simulation, [two], repetitions)
-    length = len(simulation.initial_model(0))
-    timings = []
-    for rule in RULES:
-        (alone, [(first, _, _)]), (again, [(second, down, up)]) = counts[rule], pairs[rule]
-        scale = alone / again  # other load may have changed in between
-        workers, rows_bytes = (first, second * scale), 4 * num_clients * length
-        timings.append(Timing(num_clients, rule, alone, workers, down, up, rows_bytes))
-    return timings
+    with RayFederation(data, kind.model, actors=2, num_cpus=1) as cluster:
+        return [_time_rule(simulation, cluster, rule, repetitions) for rule in RULES]
 
 
-def _rounds(
-    simulation: Simulation, clusters: Sequence[RayFederation], repetitions: int
-) -> dict[str, tuple[float, list[tuple[float, int, int]]]]:
-    """Return the seconds of a round, and those and the bytes of each cluster, by rule."""
+def _time_rule(
+    simulation: Simulation, cluster: RayFederation, name: str, repetitions: int
+) -> Timing:
+    """Time rounds with one aggregation."""
+    rule, limit = RULES[name]
     num_clients = len(simulation.client_ids)
     clients, labels = np.arange(num_clients), np.arange(num_clients) % CLUSTERS
     models = torch.stack([simulation.initial_model(seed) for seed in range(CLUSTERS)])
-    measured = {}
-    for name, (rule, limit) in RULES.items():
-        seconds: list[list[float]] = [[] for _ in range(1 + len(clusters))]
-        last: list[Replies[Tensor]] = []
-        for number in range(2 + repetitions):
-            request = Round(
-                clients, models, labels, LOCAL, Key(0, name, number), rule, max_change=limit
-            )
-            last = []
-            for position, federation in enumerate((simulation, *clusters)):
-                start = perf_counter()
-                last.append(ask(federation, request))
-                if number >= 2:
-                    seconds[position].append(perf_counter() - start)
-        for replies in last[1:]:
-            difference = float((replies.values - last[0].values).abs().max())
-            assert difference < 1e-4, f"the models differ by {difference}"
-        traffic = [replies.traffic for replies in last[1:]]
-        cluster = [
-            (median(times), moved.bytes_down, moved.bytes_up)
-            for times, moved in zip(seconds[1:], traffic, strict=True)
-        ]
-        measured[name] = median(seconds[0]), cluster
-    return measured
+    seconds: tuple[list[float], list[float]] = [], []
+    cpu = [0.0, 0.0]
+    before = cluster.usage()
+    for number in range(2 + repetitions):
+        request = Round(
+            clients, models, labels, LOCAL, Key(0, name, number), rule, max_change=limit
+        )
+        if number == 2:  # the first ones warm up
+            before = cluster.usage()
+        last = []
+        for position, federation in enumerate((simulation, cluster)):
+            start, cpu_start = perf_counter(), process_time()
+            last.append(ask(federation, request))
+            if number >= 2:
+                seconds[position].append(perf_counter() - start)
+                cpu[position] += process_time() - cpu_start
+    difference = float((last[1].values - last[0].values).abs().max())
+    assert difference < 1e-4, f"the models differ by {difference}"
+    used = [
+        (now.cpu_seconds - then.cpu_seconds) / repetitions
+        for now, then in zip(cluster.usage(), before, strict=True)
+    ]
+    alone, driver = (total / repetitions for total in cpu)
+    traffic = last[1].traffic
+    return Timing(
+        num_clients, name, median(seconds[0]), median(seconds[1]), alone, driver, used,
+        traffic.bytes_down, traffic.bytes_up, 4 * num_clients * models.shape[1],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,7 @@ def run_end_to_end(num_clients: int, actors: int, seed: int) -> EndToEnd:
             num_clients, actors, making, seconds,
             {stage.name: stage.seconds for stage in result.history},
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-            [peak / 2**30 for peak in federation.peak_memory()],
+            [used.peak_bytes / 2**30 for used in federation.usage()],
             federation.traffic.bytes_down, federation.traffic.bytes_up,
             result.partition.num_clusters, result.partition.misclustering(federation.truth),
         )  # fmt: skip
@@ -192,15 +198,16 @@ def run_end_to_end(num_clients: int, actors: int, seed: int) -> EndToEnd:
 def table(timings: Sequence[Timing]) -> str:
     """Return all rounds as a Markdown table."""
     lines = [
-        "| clients | aggregation | one simulation, ms | 1 worker | 2 workers | driver sends, B | "
-        "driver gets, B | rows of all clients, B |",
-        "|---" * 8 + "|",
+        "| clients | aggregation | one simulation: s of CPU | driver | workers | longest path | "
+        "elapsed | driver sends, B | driver gets, B | rows of all clients, B |",
+        "|---" * 10 + "|",
     ]
     for t in timings:
-        first, second = (seconds / t.simulation for seconds in t.workers)
+        workers = " + ".join(f"{seconds:.3f}" for seconds in t.worker_cpu)
         lines.append(
-            f"| {t.num_clients:,} | {t.rule} | {1e3 * t.simulation:.0f} | {first:.2f} x | "
-            f"{second:.2f} x | {t.bytes_down:,} | {t.bytes_up:,} | {t.rows_bytes:,} |"
+            f"| {t.num_clients:,} | {t.rule} | {t.simulation_cpu:.3f} | {t.driver_cpu:.3f} | "
+            f"{workers} | {t.slowdown:.2f} x | {t.workers / t.simulation:.2f} x | "
+            f"{t.bytes_down:,} | {t.bytes_up:,} | {t.rows_bytes:,} |"
         )
     return "\n".join(lines)
 

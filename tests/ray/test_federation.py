@@ -31,7 +31,8 @@ from srfca.methods.fedem import FedEM
 from srfca.methods.fedrep import FedRep
 from srfca.methods.ifca import IFCA
 from srfca.random import Key
-from srfca.ray import RayFederation
+from srfca.ray import RayFederation, files_in
+from srfca.ray.shards import cut
 from srfca.testing import check_federation
 from tests.ray.cluster import LocalCluster
 from tests.ray.helpers import DigitsShard, End, Fragile, close, digits, on_ray, small_model
@@ -168,6 +169,21 @@ def test_shards_can_be_made_on_the_workers(cluster: LocalCluster) -> None:
         w0 = simulation.initial_model(0)
         request = Round(np.arange(12), w0.unsqueeze(0), np.zeros(12, int), LOCAL, Key(0, "x"))
         assert close(federation.ask(request).values, ask(simulation, request).values)
+
+
+def test_workers_read_files(cluster: LocalCluster, tmp_path: Path) -> None:
+    data = digits(6)
+    for number, (start, stop) in enumerate([(0, 2), (2, 6)]):
+        part = cut(data, start, stop)
+        owner = np.repeat(part.client_ids, part.train.sizes.numpy())
+        np.savez(tmp_path / f"{number}.npz", x=part.train.x, y=part.train.y, client=owner)
+    simulation = Simulation(replace(data, test=None, truth=None), small_model)
+    with on_ray(files_in(tmp_path)) as federation:
+        assert list(federation.client_ids) == list(simulation.client_ids)
+        request = Losses(np.arange(6), simulation.initial_model(0).unsqueeze(0))
+        assert close(federation.ask(request).values, simulation.ask(request).values)
+    with pytest.raises(InputError, match="standardize needs all rows"):
+        files_in(tmp_path, standardize=True)
 
 
 @pytest.mark.parametrize("ends", ["process", "node"])

@@ -7,5 +7,6 @@ except ModuleNotFoundError as error:
 
 from srfca.ray.cluster import connect
 from srfca.ray.federation import RayFederation
+from srfca.ray.files import files_in
 
-__all__ = ["RayFederation", "connect"]
+__all__ = ["RayFederation", "connect", "files_in"]

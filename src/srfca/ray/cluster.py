@@ -11,6 +11,7 @@ from typing import Any
 import ray
 
 from srfca.errors import InputError, require, require_positive
+from srfca.threads import SPIN_COUNT
 
 
 def connect(address: str | None = None) -> None:
@@ -69,9 +70,12 @@ class Room:
         return max(1, int(self.cpus))
 
     def actor_options(self) -> dict[str, Any]:
-        """Return the options of an actor."""
+        """Return the options of an actor, whose idle threads sleep (``limit_spinning``)."""
         needs = {"num_cpus": self.cpus, "num_gpus": self.gpus}
-        return {"scheduling_strategy": "SPREAD"} | needs | dict(self.options)
+        chosen = {"scheduling_strategy": "SPREAD"} | needs | dict(self.options)
+        environment = dict(chosen.get("runtime_env") or {})
+        variables = {"GOMP_SPINCOUNT": str(SPIN_COUNT)} | environment.get("env_vars", {})
+        return chosen | {"runtime_env": environment | {"env_vars": variables}}
 
 
 def nodes() -> list[Node]:

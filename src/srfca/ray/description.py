@@ -118,6 +118,11 @@ def _check_alike(shards: Sequence[Description]) -> None:
             "hold the same kind of inputs and targets",
         )
         require(
+            shard.schema == first.schema,
+            f"shard {number} has another table than shard 0: features, categories and classes must "
+            f"be the same in all files ({shard.schema}; {first.schema})",
+        )
+        require(
             list(shard.sizes) == list(first.sizes),
             f"shard {number} has {', '.join(shard.sizes)} data, but shard 0 "
             f"{', '.join(first.sizes)}: give all shards test data, or none",

@@ -27,7 +27,7 @@ from srfca.ray.pool import Call, Pool
 from srfca.ray.rounds import RoundAnswers
 from srfca.ray.shards import MakeData, sources_of
 from srfca.ray.splitting import join, split, take_models
-from srfca.ray.worker import Settings
+from srfca.ray.worker import Settings, Usage
 
 
 class RayFederation:
@@ -40,7 +40,8 @@ class RayFederation:
 
     Args:
         data: What the clients hold; or a function for each shard that makes, or reads, the
-            ``ClientData`` of the shard on a worker, so that no data pass through this process.
+            ``ClientData`` of the shard on a worker, so that no data pass through this process
+            (``files_in`` returns such functions for the files of a folder).
         model: As for ``Simulation``. The workers must be able to import what it needs.
         address: Of the cluster, as for ``connect``; unused if this process is connected.
         actors: Number of workers; None is one for each GPU, or one for each machine without GPUs.
@@ -179,9 +180,9 @@ class RayFederation:
         """How many workers were lost so far."""
         return self._pool.losses
 
-    def peak_memory(self) -> list[int]:
-        """Return the most memory that each worker has had, in bytes."""
-        return self._pool.peak_memory()
+    def usage(self) -> list[Usage]:
+        """Return the seconds of CPU and the memory that each worker has used so far."""
+        return self._pool.usage()
 
     def sizes_of(self, split: Split) -> Tensor:
         """Return the number of samples of each client in a split: ``[m]``.

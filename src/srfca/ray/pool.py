@@ -19,7 +19,7 @@ from srfca.ray.cluster import Room
 from srfca.ray.description import Description
 from srfca.ray.messages import Message, pack, unpack
 from srfca.ray.shards import MakeData
-from srfca.ray.worker import Answer, Settings, Worker
+from srfca.ray.worker import Answer, Settings, Usage, Worker
 
 _START_SECONDS = 300.0
 """How long the first workers may take to start, or to wait for their place."""
@@ -256,12 +256,9 @@ class Pool:
         """Return the answers that references are of."""
         return [self._open(message) for message in ray.get(list(references))]
 
-    def peak_memory(self) -> list[int]:
-        """Return the most memory that each worker has had, in bytes."""
-        peaks: list[int] = ray.get(
-            [worker.peak_memory.remote() for worker in self._workers.values()]
-        )
-        return peaks
+    def usage(self) -> list[Usage]:
+        """Return what each worker has used so far."""
+        return list(ray.get([worker.usage.remote() for worker in self._workers.values()]))
 
     def close(self) -> None:
         """End the workers."""

@@ -192,6 +192,14 @@ class Shard:
         return self._trained.without(bad)
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a worker has used: seconds of its CPUs, and the most bytes of memory."""
+
+    cpu_seconds: float
+    peak_bytes: int
+
+
 class Worker:
     """The process. Ray starts it, and calls its methods one after another.
 
@@ -210,9 +218,10 @@ class Worker:
     def ping(self) -> None:
         """Tell that the process is there."""
 
-    def peak_memory(self) -> int:
-        """Return the most memory that the process has had, in bytes."""
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    def usage(self) -> Usage:
+        """Return what the process has used so far."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return Usage(used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss)
 
     def host(self, number: int, source: Message, settings: Message) -> Message:
         """Take over a shard, and describe it."""
