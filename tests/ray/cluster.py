@@ -22,7 +22,7 @@ _SYSTEM = {
 
 
 class LocalCluster:
-    """A head without CPUs, and nodes of one CPU each. Ray's own processes stay out of the tests'.
+    """A head without CPUs, and nodes of two CPUs each. Ray's own processes stay out of the tests'.
 
     Args:
         num_nodes: How many nodes.
@@ -93,7 +93,7 @@ def _serve(num_nodes: int) -> None:
             nodes.remove(node)
             cluster.remove_node(node, allow_graceful=False)
         while len(nodes) < count:
-            nodes.append(cluster.add_node(num_cpus=1, object_store_memory=_MEMORY))
+            nodes.append(cluster.add_node(num_cpus=2, object_store_memory=_MEMORY))
         cluster.wait_for_nodes()
 
     require_nodes(num_nodes)

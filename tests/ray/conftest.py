@@ -27,7 +27,7 @@ def started_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def cluster(started_cluster: LocalCluster) -> LocalCluster:
-    """The cluster, with two nodes of one CPU each."""
+    """The cluster, with two nodes of two CPUs each."""
     started_cluster.require_nodes(2)
     return started_cluster
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from srfca.aggregation.rules import (
 )
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.middleware.validation import Validating
-from srfca.federation.requests import Losses, Request, Round, Scores, Shares, Train
+from srfca.federation.requests import Losses, Round, Scores, Shares
 from srfca.federation.rounds import ask
 from srfca.methods.cfl import CFL
 from srfca.methods.fedem import FedEM
@@ -35,11 +35,25 @@ from srfca.ray import RayFederation, files_in
 from srfca.ray.shards import cut
 from srfca.testing import check_federation
 from tests.ray.cluster import LocalCluster
-from tests.ray.helpers import DigitsShard, End, Fragile, close, digits, on_ray, small_model
+from tests.ray.helpers import DigitsShard, close, digits, on_ray, small_model
 
 pytestmark = pytest.mark.slow
 
 LOCAL = LocalTraining(steps=12, local_steps=4, batch_size=8, lr=0.3)
+
+
+@pytest.fixture(scope="module")
+def shared(started_cluster: LocalCluster) -> Iterator[RayFederation]:
+    """The digits on two workers, one CPU each: starting workers takes seconds."""
+    started_cluster.require_nodes(2)
+    with on_ray(digits()) as federation:
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Simulation:
+    """The same clients here."""
+    return Simulation(digits(), small_model)
 
 
 def test_it_passes_all_checks(cluster: LocalCluster) -> None:
@@ -51,7 +65,7 @@ def test_it_passes_all_checks(cluster: LocalCluster) -> None:
         made.append(on_ray(data, model))
         return made[-1]
 
-    check_federation(make)
+    check_federation(make, dtypes=[torch.float64])
     made[-1].close()
 
 
@@ -68,20 +82,18 @@ METHODS: dict[str, Method] = {
 }
 
 
-def test_methods_give_the_labels_and_models_of_a_simulation(cluster: LocalCluster) -> None:
-    data = digits()
-    simulation = Simulation(data, small_model)
-    with on_ray(data) as federation:
-        assert federation.fingerprint() == simulation.fingerprint()
-        for name, method in METHODS.items():
-            expected = method.fit(simulation, seed=1)
-            result = method.fit(federation, seed=1)
-            assert result.labels.tolist() == expected.labels.tolist(), name
-            assert close(result.models, expected.models), name
-            assert result.budget == expected.budget, name
-            for split in ("validation", "test"):
-                scores = result.scores(federation, split)
-                assert close(scores.loss, expected.scores(simulation, split).loss), name
+def test_methods_give_the_labels_and_models_of_a_simulation(
+    shared: RayFederation, simulation: Simulation
+) -> None:
+    assert shared.fingerprint() == simulation.fingerprint()
+    for name, method in METHODS.items():
+        expected, result = method.fit(simulation, seed=1), method.fit(shared, seed=1)
+        assert result.labels.tolist() == expected.labels.tolist(), name
+        assert close(result.models, expected.models), name
+        assert result.budget == expected.budget, name
+        for split in ("validation", "test"):
+            scores = result.scores(shared, split)
+            assert close(scores.loss, expected.scores(simulation, split).loss), name
 
 
 RULES: list[Aggregation] = [
@@ -108,29 +120,27 @@ def rounds(length: int, models: Tensor, m: int) -> list[Round]:
     ]
 
 
-def test_rounds_of_every_kind_are_those_of_a_simulation(cluster: LocalCluster) -> None:
-    data = digits()
-    simulation = Simulation(data, small_model)
+def test_rounds_of_every_kind_are_those_of_a_simulation(
+    shared: RayFederation, simulation: Simulation
+) -> None:
     models = torch.stack([simulation.initial_model(seed) for seed in range(4)])
-    with on_ray(data) as federation:
-        for request in rounds(models.shape[1], models, len(data)):
-            replies, expected = federation.ask(request), ask(simulation, request)
-            assert replies.clients.tolist() == expected.clients.tolist()
-            assert close(replies.values, expected.values), request
-        many = models.repeat(20, 1)  # so large that all machines get them once
-        for losses in (Losses(np.array([7, 0, 11]), many), Shares(np.arange(12), many)):
-            assert close(federation.ask(losses).values, simulation.ask(losses).values)
+    for request in rounds(models.shape[1], models, len(shared.client_ids)):
+        replies, expected = shared.ask(request), ask(simulation, request)
+        assert replies.clients.tolist() == expected.clients.tolist()
+        assert close(replies.values, expected.values), request
+    many = models.repeat(20, 1)  # so large that all machines get them once
+    for losses in (Losses(np.array([7, 0, 11]), many), Shares(np.arange(12), many)):
+        assert close(shared.ask(losses).values, simulation.ask(losses).values)
 
 
-def test_a_round_of_means_moves_as_much_for_many_clients_as_for_few(cluster: LocalCluster) -> None:
-    moved = []
-    for num_clients in (10, 80):
-        with on_ray(digits(num_clients)) as federation:
+def test_a_round_of_means_moves_as_much_for_many_clients_as_for_few(shared: RayFederation) -> None:
+    with on_ray(digits(80)) as larger:
+        moved = []
+        for federation in (shared, larger):
             models = torch.stack([federation.initial_model(seed) for seed in range(2)])
-            labels = np.arange(num_clients) % 2
-            for number in range(3):
-                key = Key(0, "traffic", number)
-                request = Round(np.arange(num_clients), models, labels, LOCAL, key)
+            clients = np.arange(len(federation.client_ids))
+            for number in range(3):  # the participants are sent in the first round
+                request = Round(clients, models, clients % 2, LOCAL, Key(0, "traffic", number))
                 traffic = federation.ask(request).traffic
             moved.append((traffic.messages, traffic.bytes_down, traffic.bytes_up))
     assert moved[0] == moved[1]
@@ -157,8 +167,7 @@ def test_diverging_clients_are_refused_as_in_a_simulation(cluster: LocalCluster)
         assert ask(Validating(federation), alone).values.isnan().any()
 
 
-def test_shards_can_be_made_on_the_workers(cluster: LocalCluster) -> None:
-    simulation = Simulation(digits(), small_model)
+def test_shards_can_be_made_on_the_workers(cluster: LocalCluster, simulation: Simulation) -> None:
     makers = [DigitsShard(0, 3), DigitsShard(3, 8), DigitsShard(8, 12)]
     with on_ray(makers) as federation:
         assert list(federation.client_ids) == list(simulation.client_ids)
@@ -186,65 +195,15 @@ def test_workers_read_files(cluster: LocalCluster, tmp_path: Path) -> None:
         files_in(tmp_path, standardize=True)
 
 
-@pytest.mark.parametrize("ends", ["process", "node"])
-def test_a_worker_that_is_lost_in_a_round_changes_nothing(
-    cluster: LocalCluster, tmp_path: Path, ends: End
-) -> None:
-    armed = tmp_path / "armed"
-    loss, data = Fragile(str(armed), ends), digits(6)
-    simulation = Simulation(data, small_model, loss=loss)
-    w0 = simulation.initial_model(0)
-    kept = replace(LOCAL, lr=0.1, momentum=0.9, keep_state=True)
-    kinds = ((LOCAL, Mean()), (LOCAL, Median()), (kept, Mean()), (kept, Median()))
-    requests: list[Request[Tensor]] = [
-        *(
-            Round(np.arange(6), w0.expand(2, -1), np.arange(6) % 2, local, Key(1, "round", n), rule)
-            for local, rule in kinds
-            for n in range(2)
-        ),
-        *(
-            Train(
-                np.arange(6), w0.expand(6, -1), LOCAL, Key(1, "head", n),
-                personal=Coordinates(((0, 8),)),
-            )
-            for n in range(2)
-        ),
-        Losses(np.arange(6), w0.expand(2, -1)),
-    ]  # fmt: skip
-    expected = [ask(simulation, request).values for request in requests]
-    chosen = (1, 3, 7, 9) if ends == "process" else (2, 7)
-    with on_ray(data, loss=loss, patience=10.0) as federation:
-        for number, request in enumerate(requests):
-            if number in chosen:
-                cluster.require_nodes(2)
-                armed.touch()
-            values = federation.ask(request).values
-            assert close(values, expected[number]), number
-            assert not armed.exists()
-        assert federation.num_losses >= len(chosen)
-
-
-def test_workers_that_are_lost_again_and_again_are_an_error(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    armed = tmp_path / "armed"
-    loss = Fragile(str(armed), "process")
-    with on_ray(digits(4), loss=loss, retries=0) as federation:
-        w0 = federation.initial_model(0)
-        armed.touch()
-        with pytest.raises(InputError, match="workers were lost 1 times during one request"):
-            federation.ask(Losses(np.arange(4), w0.unsqueeze(0)))
-
-
-def test_errors_of_workers_are_raised_here(cluster: LocalCluster) -> None:
-    with pytest.raises(InputError, match="the cluster has no room for 3 workers of 1 CPUs"):
-        on_ray(digits(), actors=3)
+def test_errors_of_workers_are_raised_here(shared: RayFederation) -> None:
+    with pytest.raises(InputError, match="the cluster has no room for 9 workers of 1 CPUs"):
+        on_ray(digits(), actors=9)
     with pytest.raises(RuntimeError, match="no such data"):
         on_ray([missing_data])
     with pytest.raises(InputError, match="two shards have a client"):
-        on_ray([DigitsShard(0, 3), DigitsShard(2, 4)])
-    with on_ray(digits(4)) as federation, pytest.raises(InputError, match="no nothing data"):
-        federation.ask(Scores(np.arange(4), federation.initial_model(0).expand(4, -1), "nothing"))  # type: ignore[arg-type]
+        on_ray([DigitsShard(0, 3), DigitsShard(2, 4)], actors=1)
+    with pytest.raises(InputError, match="no nothing data"):
+        shared.ask(Scores(np.arange(4), shared.initial_model(0).expand(4, -1), "nothing"))  # type: ignore[arg-type]
 
 
 def missing_data() -> ClientData:

@@ -81,7 +81,9 @@ class Room:
 def nodes() -> list[Node]:
     """Return the machines of the cluster."""
     alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
-    return [Node(float(found.get("CPU", 0)), float(found.get("GPU", 0))) for found in alive]
+    return [
+        Node(float(resources.get("CPU", 0)), float(resources.get("GPU", 0))) for resources in alive
+    ]
 
 
 def find_room(

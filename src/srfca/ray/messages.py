@@ -20,7 +20,7 @@ from torch import Tensor
 _MIN_NUMBERS = 1024
 """Numbers of a tensor that make it worth looking for rows that repeat."""
 _COMPARED = 64
-"""Coordinates by which different rows are told apart at first."""
+"""Coordinates that rows are compared by at first."""
 _BLOCK = 2**22
 """Numbers that are compared at once."""
 

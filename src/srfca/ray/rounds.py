@@ -215,10 +215,10 @@ class RoundAnswers:
         starts, names = self._remembered.get(shard, (0, []))
         if starts != self._pool.starts_of(shard):
             names = []
-        known = name in names
+        is_remembered = name in names
         names = [*(other for other in names if other != name), name][-_REMEMBERED:]
         self._remembered[shard] = self._pool.starts_of(shard), names
-        return known
+        return is_remembered
 
 
 def _name(participants: Participants) -> int:

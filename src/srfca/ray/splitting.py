@@ -93,10 +93,10 @@ def join(parts: Mapping[int, Part], answers: Mapping[int, Any]) -> Any:
     if not isinstance(values[0], ClientScores):
         return _ordered(torch.cat(values), order)
     accuracies = [scores.accuracy for scores in values]
-    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    given = [accuracy for accuracy in accuracies if accuracy is not None]
     return ClientScores(
         _ordered(torch.cat([scores.loss for scores in values]), order),
-        _ordered(torch.cat(known), order) if len(known) == len(accuracies) else None,
+        _ordered(torch.cat(given), order) if len(given) == len(accuracies) else None,
         _ordered(torch.cat([scores.num_samples for scores in values]), order),
     )
 
