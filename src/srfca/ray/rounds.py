@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from hashlib import blake2b
 from itertools import pairwise
 from operator import add
 from typing import Any
@@ -24,7 +25,6 @@ from srfca.aggregation.rules import Mean, Median, TrimmedMean
 from srfca.federation.middleware.validation import NOT_FINITE, REFUSED, refuses_not_finite
 from srfca.federation.replies import Clients, Replies
 from srfca.federation.requests import Round
-from srfca.random import bits
 from srfca.ray.pool import Call, Pool
 from srfca.ray.reductions import Participants, ShardSums, ShardTraining
 from srfca.ray.shards import client_range
@@ -42,12 +42,12 @@ class ShardRound:
     Args:
         participants: Its clients that take part, cluster by cluster.
         clients: The positions of the same clients in the federation: ``[c]``.
-        name: A hash of the participants.
+        name: A digest of the participants.
     """
 
     participants: Participants
     clients: Clients
-    name: int
+    name: str
 
 
 class RoundAnswers:
@@ -61,7 +61,7 @@ class RoundAnswers:
 
     def __init__(self, pool: Pool, bounds: NDArray[np.int64], sizes: Tensor) -> None:
         self._pool, self._bounds, self._sizes = pool, bounds, sizes
-        self._remembered: dict[int, tuple[int, list[int]]] = {}
+        self._remembered: dict[int, tuple[int, list[str]]] = {}
 
     def answer(self, request: Round) -> Replies[Tensor]:
         """Answer a round."""
@@ -210,7 +210,7 @@ class RoundAnswers:
         participants = None if remembered else shard.participants
         return Call.of(method, training, shard.name, participants, *arguments, steps=steps)
 
-    def _remembers(self, shard: int, name: int) -> bool:
+    def _remembers(self, shard: int, name: str) -> bool:
         """Tell whether a shard remembers participants; it does from now on."""
         starts, names = self._remembered.get(shard, (0, []))
         if starts != self._pool.starts_of(shard):
@@ -221,15 +221,12 @@ class RoundAnswers:
         return is_remembered
 
 
-def _name(participants: Participants) -> int:
-    """Return a hash of participants, their clusters and their sizes."""
-    columns = [participants.clients, participants.labels, participants.sizes.double().numpy()]
-    words = [torch.from_numpy(np.ascontiguousarray(c).view(np.int64)) for c in columns]
-    mixed = torch.zeros(1, dtype=torch.int64)
-    for position, column in enumerate(words):
-        places = bits(torch.tensor([position]), len(column))[0]
-        mixed = mixed + bits((column ^ places).unsqueeze(1), 1).sum() * (2 * position + 1)
-    return int(mixed) ^ len(participants.counts)
+def _name(participants: Participants) -> str:
+    """Return a digest of participants, their clusters and their sizes."""
+    digest = blake2b(digest_size=16)
+    for column in (participants.clients, participants.counts, participants.sizes.numpy()):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
 
 
 def _refused(

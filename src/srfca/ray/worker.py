@@ -99,7 +99,7 @@ class Shard:
         if arguments.get("device", "auto") == "auto":
             arguments["device"] = "cuda" if has_gpu else "cpu"
         self.simulation = Simulation(make_data(), settings.model, **arguments)
-        self._participants: OrderedDict[int, Participants] = OrderedDict()
+        self._participants: OrderedDict[str, Participants] = OrderedDict()
         self._trained: TrainedRows | None = None
 
     def describe(self) -> Description:
@@ -127,7 +127,7 @@ class Shard:
         return self.simulation.ask(request).values
 
     def train(
-        self, training: ShardTraining, name: int, participants: Participants | None
+        self, training: ShardTraining, name: str, participants: Participants | None
     ) -> NDArray[np.int64]:
         """Do the training of a round, and keep the rows.
 
@@ -149,7 +149,7 @@ class Shard:
         return self._trained.not_finite
 
     def train_and_sum(
-        self, training: ShardTraining, name: int, participants: Participants | None, weighted: bool
+        self, training: ShardTraining, name: str, participants: Participants | None, weighted: bool
     ) -> tuple[NDArray[np.int64], Any]:
         """Do the training of a round, and return the sums of the rows that are finite."""
         bad = self.train(training, name, participants)
