@@ -34,7 +34,8 @@ def test_a_worker_that_is_lost_in_a_round_changes_nothing(
     simulation = Simulation(data, small_model, loss=loss)
     w0 = simulation.initial_model(0)
     kept = replace(LOCAL, lr=0.1, momentum=0.9, keep_state=True)
-    kinds = ((LOCAL, Mean()), (LOCAL, Median()), (kept, Mean()), (kept, Median()))
+    sparse = replace(LOCAL, compress=0.1)
+    kinds = ((LOCAL, Mean()), (LOCAL, Median()), (kept, Mean()), (kept, Median()), (sparse, Mean()))
     requests: list[Request[Tensor]] = [
         *(
             Round(np.arange(6), w0.expand(2, -1), np.arange(6) % 2, local, Key(1, "round", n), rule)
@@ -51,7 +52,7 @@ def test_a_worker_that_is_lost_in_a_round_changes_nothing(
         Losses(np.arange(6), w0.expand(2, -1)),
     ]  # fmt: skip
     expected = [ask(simulation, request).values for request in requests]
-    chosen = (1, 3, 7, 9) if ends == "process" else (2, 7)
+    chosen = (1, 3, 7, 9, 11) if ends == "process" else (2, 7)
     with on_ray(data, loss=loss, num_cpus=2, patience=10.0) as federation:
         for number, request in enumerate(requests):
             if number in chosen:

@@ -65,7 +65,7 @@ class RoundAnswers:
 
     def answer(self, request: Round) -> Replies[Tensor]:
         """Answer a round."""
-        keeps_state = request.local.keep_state and request.server_lr is None
+        keeps_state = _keeps_state(request)
         shards = self._split(request, everywhere=keeps_state)
         if not shards:
             return Replies(request.clients, request.models.cpu())
@@ -119,7 +119,7 @@ class RoundAnswers:
         bad = self._train("train", request, training, shards)
         missing = _refused(bad, shards, len(request.clients))
         without = bad if missing else {shard: np.empty(0, dtype=np.int64) for shard in shards}
-        if not request.local.keep_state or request.server_lr is not None:
+        if not _keeps_state(request):
             self._pool.hold({s: self._call("train", training, r) for s, r in shards.items()})
         try:
             models = self._pool.chain(lambda: self._aggregate(request, without))
@@ -179,7 +179,7 @@ class RoundAnswers:
     ) -> dict[int, Any]:
         """Let the shards train, and return their answers."""
         steps = 1 if request.server_lr is not None else len(request.local.span(request.key.round))
-        keeps_state = request.local.keep_state and request.server_lr is None
+        keeps_state = _keeps_state(request)
         sent: dict[int, Call] = {}
 
         def make_calls(chosen: Sequence[int]) -> dict[int, Call]:
@@ -219,6 +219,11 @@ class RoundAnswers:
         names = [*(other for other in names if other != name), name][-_REMEMBERED:]
         self._remembered[shard] = self._pool.starts_of(shard), names
         return is_remembered
+
+
+def _keeps_state(request: Round) -> bool:
+    """Tell whether clients keep something from round to round."""
+    return request.local.stateful and request.server_lr is None
 
 
 def _name(participants: Participants) -> str:

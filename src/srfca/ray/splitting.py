@@ -22,6 +22,7 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Request,
     Scores,
     Shares,
@@ -123,7 +124,7 @@ def _entries_of(request: Request[Any]) -> list[Tensor | Mixture]:
             if isinstance(algorithm, Descent) and algorithm.posterior is not None:
                 rows += [algorithm.posterior.mixture, algorithm.posterior.component]
             return rows
-        case Gradients(models=models) | Scores(models=models):
+        case Gradients(models=models) | Scores(models=models) | Outputs(models=models):
             return [models]
         case Shares(models=Mixture() as mixture):
             return [mixture]

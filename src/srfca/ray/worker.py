@@ -177,11 +177,13 @@ class Shard:
 
     def state(self) -> Any:
         """Return what clients keep between rounds."""
-        return self.simulation.optimizer_states, self.simulation.personal.values
+        simulation = self.simulation
+        return simulation.optimizer_states, simulation.personal.values, simulation.residuals.values
 
     def restore(self, state: Any) -> None:
         """Continue from a ``state``."""
-        self.simulation.optimizer_states, self.simulation.personal.values = state
+        simulation = self.simulation
+        simulation.optimizer_states, simulation.personal.values, simulation.residuals.values = state
 
     def _shortened(self, bad: NDArray[np.int64], bounds: list[Tensor] | None) -> TrainedRows:
         rows = self._rows(bad)
