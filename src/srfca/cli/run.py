@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,13 @@ from srfca.cli.options import (
     ExperimentOptions,
     FineTune,
     Json,
+    RayAddress,
     ReportFile,
     Seed,
     Track,
     interruptible,
+    needs_extra,
+    ray_address,
     with_experiment,
 )
 from srfca.cli.report import check_report
@@ -90,6 +94,7 @@ def run(
     ] = False,
     report: ReportFile = None,
     track: Track = None,
+    ray: RayAddress = None,
 ) -> None:
     """Run one method on an experiment or on your data.
 
@@ -99,6 +104,7 @@ def run(
     from srfca.callbacks import Monitor, ProgressBars, ProgressFolder, make_trackers
     from srfca.cli import saved_command
     from srfca.cli.console import show
+    from srfca.engine import Simulation
     from srfca.experiments import runner, saved
     from srfca.experiments.answer import CLUSTERS_FILE, analyze_run
     from srfca.experiments.views import view_of
@@ -138,6 +144,7 @@ def run(
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
                 "reference": reference, "no_differences": no_differences, "as_json": as_json,
                 "input_statistics": input_statistics, "report": report, "track": track,
+                "ray": ray,
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / saved.JOURNAL_FOLDER
@@ -149,9 +156,16 @@ def run(
             callbacks.append(folder)
             notes.enter_context(folder.noting_failure())
             notes.enter_context(folder.noting_warnings())
+        make: runner.MakeFederation = Simulation
+        if ray is not None:
+            with needs_extra("ray"):
+                from srfca.ray import RayFederation
+
+            make = partial(RayFederation, address=ray_address(ray))
         federation = runner.make_federation(
-            experiment, seed, options.device, options.data_dir, bars
+            experiment, seed, options.device, options.data_dir, bars, make=make
         )
+        notes.callback(runner.close, federation)
         finished = runner.run_method(
             experiment, method, federation, seed, Monitors(callbacks), journal_folder
         )

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from srfca.analysis import Analysis
 from srfca.analysis.files import ANALYSIS_FILE
 from srfca.callbacks import make_trackers
-from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.answer import analyze_run
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics
+from srfca.experiments.runner import SimulatedClients
 from srfca.locks import locked
 from srfca.methods import Monitor, Monitors
 from srfca.methods.registry import method_name
@@ -127,7 +127,7 @@ class RunExecutor:
     monitor: Monitor | None = None
     analyzes: bool = False
     track: tuple[str, ...] = ()
-    _federations: dict[int, Simulation] = field(default_factory=dict, repr=False)
+    _federations: dict[int, SimulatedClients] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
         """Run a method and save the run; errors are captured in the outcome."""
@@ -183,7 +183,7 @@ class RunExecutor:
         trackers = make_trackers(self.track, f"{self.experiment.name}-{spec.label}")
         return Monitors([*(() if monitor is None else (monitor,)), *trackers])
 
-    def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
+    def _federation(self, seed: int, monitor: Monitor | None) -> SimulatedClients:
         """Return the clients of a seed; those of the latest seed are kept."""
         if seed not in self._federations:
             self._federations.clear()

@@ -577,6 +577,8 @@ class Round(Request[Tensor]):
         shared: Coordinates that are aggregated over all participants, for all clusters.
         max_change: If given, changes of a cluster's model that are longer than this many times the
             median of the cluster's participants are shortened to that before they are aggregated.
+        sizes: ``[c]`` how many training samples each participant counts as; None is what the
+            federation says.
 
     Raises:
         InputError: If there are not as many labels as participants.
@@ -599,6 +601,7 @@ class Round(Request[Tensor]):
     server_lr: float | None = None
     shared: Coordinates | None = None
     max_change: float | None = None
+    sizes: Tensor | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -610,7 +613,8 @@ class Round(Request[Tensor]):
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same request for some of its participants."""
-        return replace(self, clients=self.clients[index], labels=self.labels[index])
+        sizes = None if self.sizes is None else self.sizes[_at(index, self.sizes)]
+        return replace(self, clients=self.clients[index], labels=self.labels[index], sizes=sizes)
 
 
 def _at(index: NDArray[np.int64], rows: Tensor) -> Tensor:
