@@ -64,7 +64,9 @@ def members(part: str) -> Iterator[Public]:
     parent, _, name = part.rpartition(".")
     try:
         module = importlib.import_module(part)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != part:
+            raise
         yield Public(part, getattr(importlib.import_module(parent), name))
         return
     defined = [

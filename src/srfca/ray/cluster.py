@@ -26,6 +26,10 @@ def connect(address: str | None = None) -> None:
 
     Raises:
         InputError: If there is no cluster at the address.
+
+    Examples:
+        With Ray (``srfca[ray]``)::
+            connect("local")
     """
     if ray.is_initialized():
         return

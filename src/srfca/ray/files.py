@@ -47,8 +47,16 @@ def files_in(folder: str | Path, **options: Any) -> list[MakeData]:
         folder: With .parquet, .csv or .npz files.
         **options: Of ``srfca.data.load``: ``client``, ``target``, ``features``, ...
 
+    Returns:
+        Functions that read the clients of a file.
+
     Raises:
         InputError: If there is no such folder, no file in it, or standardization is asked for.
+
+    Examples:
+        With Ray (``srfca[ray]``), and files that every worker finds::
+            shards = files_in("/shared/visits", client="hospital", target="outcome")
+            federation = RayFederation(shards, models.mlp(12, 32, 2))
     """
     path = Path(folder).absolute()
     require(path.is_dir(), f"there is no folder {path}")
