@@ -26,6 +26,11 @@ def connect(address: str | None = None) -> None:
 
     Raises:
         InputError: If there is no cluster at the address.
+
+    Examples:
+        Once in a program, before the first federation::
+
+            connect("10.0.0.1:6379")
     """
     if ray.is_initialized():
         return

@@ -63,6 +63,12 @@ class RayFederation:
     Raises:
         InputError: If there is no cluster, it has no room for the workers, or model, loss and data
             do not fit together.
+
+    Examples:
+        On a cluster whose first machine is 10.0.0.1::
+
+            with RayFederation(data, MyNet, address="10.0.0.1:6379") as federation:
+                result = SRFCA(local=LocalTraining(steps=200, lr=0.1)).fit(federation, seed=0)
     """
 
     answers_rounds = True
@@ -187,6 +193,9 @@ class RayFederation:
     def sizes_of(self, split: Split) -> Tensor:
         """Return the number of samples of each client in a split: ``[m]``.
 
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+
         Raises:
             InputError: If the clients do not hold it.
         """
@@ -202,11 +211,18 @@ class RayFederation:
         return f"{data} {self._everyone.settings_fingerprint}"
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it, unless the weights are given.
+        """
         return self._layout.row(make_module(self._model, seed))
 
     def module(self, row: Tensor) -> nn.Module:
         """Return a row ``[P]`` as a module, with the frozen part of the model.
+
+        Args:
+            row: ``[P]``
 
         Raises:
             InputError: If the row does not have P coordinates.
@@ -220,6 +236,9 @@ class RayFederation:
 
     def ask(self, request: Request[Value]) -> Replies[Value]:
         """Answer a request for its clients.
+
+        Args:
+            request: Any request.
 
         Returns:
             The replies. Their traffic is what went between this process and the workers since the
