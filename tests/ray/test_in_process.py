@@ -209,7 +209,9 @@ def other_shard() -> ClientData:
 def test_warnings_of_workers_are_shown_here(in_process: InProcess, simulation: Simulation) -> None:
     with on_ray(digits()) as federation:
         starts = simulation.initial_model(0).expand(2, -1)
-        request = Train(np.arange(2), starts, LOCAL, Key(0, "x"), MetaDescent(inner_lr=0.1, delta=0.01))
+        request = Train(
+            np.arange(2), starts, LOCAL, Key(0, "x"), MetaDescent(inner_lr=0.1, delta=0.01)
+        )
         with pytest.warns(UserWarning, match="client by client"):
             federation.ask(request)
 
