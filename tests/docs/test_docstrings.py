@@ -82,6 +82,7 @@ def members(part: str) -> Iterator[Public]:
 def everything_public() -> tuple[Public, ...]:
     """Each public function and class, once."""
     pytest.importorskip("flwr", reason="srfca.flower is public, and needs flwr")
+    pytest.importorskip("ray", reason="srfca.ray is public, and needs Ray")
     methods = [Public(f"srfca.methods.{m.__name__}", m) for m in METHODS.items().values()]
     ours = [method for method in methods if method.item.__module__.startswith("srfca.")]
     items = [public for part in public_parts() for public in members(part)] + ours
