@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from srfca import progress
 from srfca.errors import InputError, require
 from srfca.federation.middleware.counting import MissingReply
+from srfca.federation.middleware.privacy import not_answered
 from srfca.federation.mixture import Mixture
+from srfca.federation.privacy import Privacy, is_private
 from srfca.federation.replies import ClientScores, Replies, T, Traffic, as_clients
 from srfca.federation.requests import (
     BalancedLosses,
@@ -169,6 +171,20 @@ class FlowerFederation:
         return replace(self._architecture, signature=self.infos[0].signature)
 
     @property
+    def privacy(self) -> Privacy | None:
+        """How much clients reveal of their data; None if they are not private.
+
+        Raises:
+            InputError: If they do not agree.
+        """
+        privacies = {info.privacy for info in self.infos}
+        require(
+            len(privacies) <= 1,
+            "the clients do not agree on their privacy: give all client apps the same settings",
+        )
+        return next(iter(privacies), None)
+
+    @property
     def traffic(self) -> Traffic:
         """Everything that went over the network so far."""
         return self._channel.traffic
@@ -207,6 +223,8 @@ class FlowerFederation:
             bool(((request.clients >= 0) & (request.clients < count)).all()),
             f"clients are numbered 0 to {count - 1}",
         )
+        if len(request.clients) and self.privacy is not None and not is_private(request):
+            return not_answered(self, request)
         assert answer is not None
         replies = cast(Replies[T], answer(request))
         traffic, self._reported = self.traffic - self._reported, self.traffic

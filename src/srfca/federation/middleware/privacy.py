@@ -28,7 +28,7 @@ class Private(Middleware):
     Args:
         federation: Where requests are passed on to.
         privacy: How much the clients reveal.
-        seed: Decides the noise.
+        seed: Decides the noise; a client's secret if it is a text.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
@@ -41,8 +41,9 @@ class Private(Middleware):
         True
     """
 
-    def __init__(self, federation: Federation, privacy: Privacy, seed: int = 0) -> None:
-        require_seed(seed)
+    def __init__(self, federation: Federation, privacy: Privacy, seed: int | str = 0) -> None:
+        if not isinstance(seed, str):
+            require_seed(seed)
         super().__init__(federation)
         self._privacy, self._seed = privacy, seed
 
