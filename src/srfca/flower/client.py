@@ -108,9 +108,9 @@ def _handle(
     privacy: Privacy | None,
 ) -> Message:
     """Read the rows that a message names, do the task, and reply."""
-    asked: Federation = simulation
+    federation: Federation = simulation
     if privacy is not None:
-        asked = Private(simulation, privacy, secret_of(context.state))
+        federation = Private(simulation, privacy, secret_of(context.state))
     values = values_of(message.content)
     w0 = simulation.initial_model(0)
     row_bytes = w0.numel() * w0.element_size()
@@ -130,7 +130,7 @@ def _handle(
         for role, row_names in roles.items()
     }
     with progress.reporting_to(progress.ignore):  # the server may run in this process
-        output = task(simulation, TaskInput(values, rows, context, receive, asked, privacy))
+        output = task(simulation, TaskInput(values, rows, context, receive, federation, privacy))
     stored.keep(names, output.arrays["rows"] if task is TASKS["train"] else None)
     arrays = {name: pack(tensor) for name, tensor in output.arrays.items()}
     content = make_content({"client": client_id, **output.values}, arrays)
