@@ -73,6 +73,8 @@ class FlowerFederation:
         timeout: Seconds that a client has for a reply.
         max_clients: The most clients that may be in it, newcomers included; None is no limit.
         names: Whose each client's name is; None takes in every name, from any node.
+        negative_losses: Whether the clients' loss may be negative. If not, a reply with a negative
+            loss is refused.
 
     Raises:
         InputError: If a value is not allowed.
@@ -91,7 +93,9 @@ class FlowerFederation:
         timeout: float = 3600.0,
         max_clients: int | None = None,
         names: ClientNames | None = None,
+        negative_losses: bool = False,
     ) -> None:
+        self.negative_losses = negative_losses
         count = len(previous) if num_clients is None else num_clients
         require(count >= 1, f"num_clients must be at least 1, not {count}")
         require(
