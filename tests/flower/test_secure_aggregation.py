@@ -22,6 +22,6 @@ def test_masks_have_32_bits() -> None:
     """Two keys of 256 bits that differ give the same mask."""
     key = bytes(range(32))
     other = key[4:8] + key[:4] + key[8:]
-    masks = [pseudo_rand_gen(seed, 2**32, [(5,)])[0] for seed in (key, other)]
+    mask, other_mask = (pseudo_rand_gen(seed, 2**32, [(5,)])[0] for seed in (key, other))
     assert key != other
-    assert np.array_equal(*masks)
+    assert np.array_equal(mask, other_mask)

@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from hashlib import shake_256
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -138,6 +139,6 @@ def noise_source(seed: int | str, purpose: str, client: str, round: int, questio
     return json.dumps([seed, purpose, client, round, question]).encode()
 
 
-def is_private(request: Request[object]) -> bool:  # type: ignore[type-var]
+def is_private(request: Request[Any]) -> bool:
     """Tell whether private clients answer a request."""
     return isinstance(request, UPDATES + STATISTICS)
