@@ -126,8 +126,8 @@ def augmentation_named(augment: AugmentationName | Augmentation, x: Tensor) -> A
         raise
     except Exception as error:  # of a user's function
         raise InputError(
-            f"augment failed on two images, with {describe(error)}: it must be a function of images "
-            "[c, b, channels, h, w] and of random streams [c] that returns images"
+            f"augment failed on two images, with {describe(error)}: it must be a function of "
+            "images [c, b, channels, h, w] and of random streams [c] that returns images"
         ) from error
     require(
         isinstance(changed, Tensor)
