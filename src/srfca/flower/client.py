@@ -26,7 +26,7 @@ from srfca.federation.privacy import NOT_ANSWERED, Privacy
 from srfca.federation.protocol import Federation
 from srfca.flower.client_state import StoredRows, secret_of
 from srfca.flower.client_tasks import PRIVATE_TASKS, TASKS, Receive, Task, TaskInput
-from srfca.flower.messages import ALGORITHM, personal_from_json
+from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import ROWS, Shape, arrays_of, make_content, pack, unpack, values_of
 from srfca.flower.transport import TRAINING_TASKS
 
@@ -46,6 +46,7 @@ def client_app(
     validation: float = 0.1,
     device: str = "auto",
     privacy: Privacy | None = None,
+    share: int = 0,
 ) -> ClientApp:
     """Return a complete ``ClientApp`` for every method.
 
@@ -61,9 +62,22 @@ def client_app(
         device: As for ``Simulation``.
         privacy: Bound what this client reveals: clipping, and noise from a secret that stays here
             (docs/privacy.md). All clients of a federation must have the same settings.
+        share: How many of its training samples the client may reveal to the others, for methods
+            with shared data (``SharedSamples``); by default none.
 
     Returns:
         The app: what ``clientapp`` in ``pyproject.toml`` refers to.
+
+    Raises:
+        InputError: From the app, if ``data`` returns the data of several clients.
+
+    Examples:
+        In the module that ``clientapp`` in ``pyproject.toml`` names::
+            from srfca import data, flower, models
+            def load(context):
+                everyone = data.rotated_digits(num_clients=10)
+                return everyone.select(int(context.node_config["partition-id"]))
+            app = flower.client_app(model=models.mlp(64, 32, 10), data=load)
     """
     loaded: OrderedDict[tuple[int, int], Simulation] = OrderedDict()
 
@@ -93,7 +107,7 @@ def client_app(
             message: Message, context: Context, name: str = name, task: Task = task
         ) -> Message:
             require(privacy is None or name in PRIVATE_TASKS, f"{name}: {NOT_ANSWERED}")
-            return _handle(load(context), task, message, context, receive, privacy)
+            return _handle(load(context), task, message, context, receive, privacy, share)
 
         register(name)(handle)
     return app
@@ -106,6 +120,7 @@ def _handle(
     context: Context,
     receive: Receive | None,
     privacy: Privacy | None,
+    share: int,
 ) -> Message:
     """Read the rows that a message names, do the task, and reply."""
     federation: Federation = simulation
@@ -130,8 +145,9 @@ def _handle(
         for role, row_names in roles.items()
     }
     with progress.reporting_to(progress.ignore):  # the server may run in this process
-        output = task(simulation, TaskInput(values, rows, context, receive, federation, privacy))
-    stored.keep(names, output.arrays["rows"] if task is TASKS["train"] else None)
+        given = TaskInput(values, rows, context, receive, federation, privacy, share)
+        output = task(simulation, given)
+    stored.keep(names, output.arrays.get("rows") if task is TASKS["train"] else None)
     arrays = {name: pack(tensor) for name, tensor in output.arrays.items()}
     content = make_content({"client": client_id, **output.values}, arrays)
     return Message(content, reply_to=message)
@@ -139,7 +155,7 @@ def _handle(
 
 def _shape(role: str, values: Mapping[str, Any], length: int) -> Shape | None:
     """Return the shape that a row of a role must have; tensors of algorithms may have any."""
-    if role.startswith(ALGORITHM):
+    if role.startswith(ALGORITHM) or role == INPUTS:
         return None
     if "personal" in values and role != "mixture":
         return (length - len(personal_from_json(values["personal"]).coordinates),)

@@ -16,9 +16,10 @@ from srfca._version import __version__
 from srfca.engine.simulation import Simulation
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import ALGORITHMS, Descent, LocalAlgorithm, Posterior
+from srfca.federation.compression import encode
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
-from srfca.federation.privacy import Privacy
+from srfca.federation.privacy import NOT_COMPRESSED, Privacy
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, Replies, T
 from srfca.federation.requests import (
@@ -30,9 +31,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -42,11 +45,13 @@ from srfca.federation.requests import (
 from srfca.flower.client_state import (
     restore_optimizer_states,
     restore_personal,
+    restore_residuals,
     store_final_model,
     store_optimizer_states,
     store_personal,
+    store_residuals,
 )
-from srfca.flower.messages import ALGORITHM, personal_from_json
+from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import Value
 from srfca.models.rows import frozen_digest
 from srfca.random import Key
@@ -67,6 +72,7 @@ class TaskInput:
         federation: Where the client asks itself: its simulation, with clipping and noise around it
             if it is private.
         privacy: How much it reveals; None if it is not private.
+        share: How many samples the client may reveal.
     """
 
     values: Mapping[str, Any]
@@ -75,6 +81,7 @@ class TaskInput:
     receive: Receive | None
     federation: Federation
     privacy: Privacy | None
+    share: int
 
     def ask(self, request: Request[T]) -> Replies[T]:
         """Return what the client replies to a request."""
@@ -162,12 +169,21 @@ def train(simulation: Simulation, task: TaskInput) -> TaskOutput:
         _algorithm(task),
         None if personal is None else personal.coordinates,
     )
-    rows = task.ask(request).values
+    require(task.privacy is None or local.compress is None, NOT_COMPRESSED)
+    rows = task.ask(replace(request, local=replace(local, compress=None))).values
     if local.keep_state:
         store_optimizer_states(state, simulation)
     if personal is not None:
         store_personal(state, simulation)
-    return TaskOutput({"rows": rows})
+    if local.compress is None:
+        return TaskOutput({"rows": rows})
+    changes = rows - task.rows["starts"].to(rows)
+    require(bool(changes.isfinite().all()), "the trained model is infinite or NaN")
+    restore_residuals(state, simulation)
+    sent = simulation.residuals.compress(request, changes, simulation.client_ids)
+    store_residuals(state, simulation)
+    codes = [encode(update, local.compress) for update in sent]
+    return TaskOutput({"compressed": torch.stack(codes)})
 
 
 def gradients(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -269,6 +285,28 @@ def subspaces(simulation: Simulation, task: TaskInput) -> TaskOutput:
     return TaskOutput({"subspaces": bases.double()})
 
 
+def shared_samples(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Reveal some training samples, if the client may: ``[1, size, w]``.
+
+    Raises:
+        InputError: If they are more than it may reveal.
+    """
+    values = task.values
+    size = int(values["size"])
+    require(
+        size <= task.share,
+        f"this client shares {task.share} samples, not {size}: client_app(share=...) says how many",
+    )
+    request = SharedSamples(_itself(), size, values["seed"], values["targets"])
+    return TaskOutput({"samples": task.ask(request).values})
+
+
+def outputs(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute the outputs of each model on inputs of the message: ``[e, n, d]``."""
+    models, [inputs] = task.rows["models"], task.rows[INPUTS]
+    return TaskOutput({"outputs": task.ask(Outputs(_itself(len(models)), models, inputs)).values})
+
+
 def keep(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Pass the final model on to ``receive``, with the client's personal coordinates in it."""
     rows, personal = task.rows["models"], task.personal
@@ -296,6 +334,8 @@ TASKS: dict[str, Task] = {
     "scores": scores,
     "shares": shares,
     "subspaces": subspaces,
+    "shared_samples": shared_samples,
+    "outputs": outputs,
     "keep": keep,
 }
 """The tasks of a client by name."""

@@ -8,10 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from srfca.errors import InputError, require_seed
+from srfca.errors import InputError, require, require_seed
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.middleware.journal import digest_of
-from srfca.federation.privacy import NOT_ANSWERED, STATISTICS, UPDATES, Privacy, noise_source
+from srfca.federation.privacy import (
+    NOT_ANSWERED,
+    NOT_COMPRESSED,
+    STATISTICS,
+    UPDATES,
+    Privacy,
+    noise_source,
+)
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies, T
 from srfca.federation.requests import ClassCounts, Gradients, Losses, Request, Train
@@ -29,6 +36,9 @@ class Private(Middleware):
         federation: Where requests are passed on to.
         privacy: How much the clients reveal.
         seed: Decides the noise; a client's secret if it is a text.
+
+    Raises:
+        InputError: If the seed is invalid.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
@@ -69,6 +79,10 @@ class Private(Middleware):
         values = replies.values
         if isinstance(values, ClientScores):
             return replace(replies, values=self._scores(request, replies, values))
+        require(
+            not (isinstance(request, Train) and request.compressed),
+            NOT_COMPRESSED,
+        )
         if isinstance(request, Train | Gradients):
             return replace(replies, values=self._updates(request, replies, values))
         scale = self._privacy.clip_loss if isinstance(request, Losses) else 1.0
