@@ -28,8 +28,6 @@ STATISTICS = (Losses, Scores, Shares)
 NOT_COMPRESSED = (
     "private clients change every coordinate, so compress saves nothing: set it to None"
 )
-    "private clients change every coordinate, so compress saves nothing: set it to None"
-)
 NOT_ANSWERED = "private clients do not answer it: what it reveals has no bound"
 
 
