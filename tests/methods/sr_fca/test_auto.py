@@ -117,6 +117,19 @@ def test_outliers_are_far_and_do_better_with_their_own_model() -> None:
     assert outliers(distances, labels, very_far, better_own, trained_by)[5], "better is enough"
 
 
+def test_the_spread_of_a_small_cluster_is_at_least_that_of_all_clusters() -> None:
+    """Eight clients that happen to be alike do not make a ninth one an outlier."""
+    wide = np.exp(np.linspace(-0.5, 0.5, 20))
+    near = np.append(np.linspace(0.99, 1.01, 8), 2.6)
+    distances = np.stack([np.append(near, wide), np.append(0 * near + 9, wide)], axis=1)
+    partition = Partition([0] * 9 + [1] * 20)
+    cluster, own = scores([1.0] * 8 + [3.0] + [1.0] * 20), scores([1.5] * 8 + [0.5] + [1.5] * 20)
+    assert not outliers(distances, partition.labels, cluster, own, partition).any()
+    distances[8, 0] = 9.0
+    found = outliers(distances, partition.labels, cluster, own, partition)
+    assert np.flatnonzero(found).tolist() == [8]
+
+
 def test_two_outliers_are_no_cluster_of_their_own() -> None:
     """Far from everyone and from each other, compared with the clients of the other clusters."""
     distances = np.array([[0.8 + 0.02 * i, 9.0] for i in range(8)] + [[12.0, 2.2], [11.0, 2.2]])
