@@ -28,14 +28,16 @@ types: .venv/installed-dev
 
 check: lint types test-all  ## what CI runs
 
-docs: .venv/installed  ## the generated tables of the documentation
+docs: .venv/installed-docs  ## the generated tables, and the site in docs/_build: a warning is an error
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build
+	cd docs && ../$(BIN)/python -m website.check _build
 
 bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md
 
 clean:
-	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo.html
+	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo.html docs/_build docs/_generated
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -54,6 +56,10 @@ clean:
 
 .venv/installed-report: .venv/installed
 	$(PIP) --editable '.[report]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed

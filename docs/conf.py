@@ -4,12 +4,14 @@ Pages are plain Markdown that also reads well without Sphinx. What only the site
 toctrees made of the links of the section pages, and the generated parts of the reference.
 """
 
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from website import generated, pages, reference
+from sphinx.ext.napoleon import GoogleDocstring
+from website import api, generated, pages, reference
 
 import srfca
 
@@ -38,6 +40,20 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 html_theme = "furo"
+templates_path = ["_templates"]
+# The site of each version is published in a folder of its own, side by side: DOCS_VERSIONS names
+# them, such as "dev 0.3 0.2".
+html_context = {"versions": os.environ.get("DOCS_VERSIONS", "").split()}
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "versions.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_title = f"srfca {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -51,7 +67,14 @@ copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 
 
-PARTS = {"commands": reference.commands(), "experiments": reference.experiments()}
+# Our docstrings of properties are sentences, in which a colon does not end a type.
+GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
+
+PARTS = {
+    "api": api.list_markdown(),
+    "commands": reference.commands(),
+    "experiments": reference.experiments(),
+}
 """Generated parts of pages, by the name in their comment."""
 
 

@@ -102,7 +102,7 @@ def sensors(seed: int) -> ClientData:
 
 def draw_clients(clients: ClientData, path: Path) -> None:
     """Draw the data of four clients: the first of each group, and a second of the first group."""
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.1), sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.7), sharex=True, sharey=True)
     for axis, client in zip(axes, (0, 3, 1, 2), strict=True):
         points, labels = (np.asarray(part) for part in clients.train.of(client))
         for label, (name, color) in enumerate(zip(QUADRANTS, PALETTE, strict=True)):
@@ -112,8 +112,8 @@ def draw_clients(clients: ClientData, path: Path) -> None:
         axis.set_aspect("equal")
         axis.set_xticks([])
         axis.set_yticks([])
-    axes[0].set_xlim(-3.2, 3.2)
-    axes[0].set_ylim(-3.2, 3.2)
+    axes[0].set_xlim(-3.8, 3.8)
+    axes[0].set_ylim(-3.8, 3.8)
     names = {"title": "reports", "loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
     axes[-1].legend(**names, frameon=False)
     save(figure, path)

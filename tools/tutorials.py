@@ -22,10 +22,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +41,13 @@ TUTORIALS = (
 )
 MARK = "\x1e"
 """Printed before each step, to tell the outputs of steps apart."""
+PAGE, FAILED = "\x1d", "\x1c"
+"""Printed before each page, and before the error of one that failed."""
+IGNORED = (
+    "-W", "ignore:the local algorithm",  # PerformanceWarning: some methods train client by client
+    "-W", "ignore::DeprecationWarning:flwr",
+)  # fmt: skip
+"""Warnings that are no errors while pages are followed."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,10 @@ class Block:
     def skipped(self) -> bool:
         """Whether the page says that it does not run."""
         return self.comment.startswith("not run: ")
+
+    def follows(self, other: Block) -> bool:
+        """Tell whether there is nothing but an empty line between another block and this one."""
+        return self.line - 1 == other.line + other.text.count("\n") + 2
 
     @property
     def commands(self) -> list[tuple[int, str]]:
@@ -108,7 +121,7 @@ def steps(page: str) -> Iterator[Step]:
         if block.comment.startswith("file: "):
             yield Step(block, "file", block.text, ())
         elif block.language == "python":
-            is_output = after is not None and not after.language and not after.commands
+            is_output = after is not None and not after.language and after.follows(block)
             shown = after.text.splitlines() if after is not None and is_output else []
             yield Step(block, "python", block.text, tuple(shown))
         elif not block.language:
@@ -127,33 +140,52 @@ def command_steps(block: Block) -> Iterator[Step]:
             shown.append(line)
 
 
-def script(page: str, installs: bool = False) -> str:
-    """Return a Python program that does the steps of a page in the current folder.
+def script(pages: Sequence[str], installs: bool = False) -> str:
+    """Return a Python program that does the steps of pages, each in a folder of its own.
 
     Args:
-        page: The page.
+        pages: The pages.
         installs: Whether ``pip install`` runs.
     """
-    lines = list[str]()
-    for step in steps(page):
-        lines.append(f"print({MARK!r}, flush=True)")
-        match step.kind:
-            case "file":
-                name = step.block.comment.removeprefix("file: ")
-                lines.append(f"write_file({name!r}, {step.text!r})")
-            case "python":
-                code = "\n" * (step.block.line - 1) + step.text
-                lines.append(f"exec(compile({code!r}, {page!r}, 'exec'), names)")
-            case _ if "pip install" in step.text and not installs:
-                pass
-            case _:
-                lines.append(f"run_command({step.text!r})")
-    return PREAMBLE + "".join(f"    {line}\n" for line in lines)
+    lines = [PREAMBLE]
+    for page in pages:
+        lines.append(f"@page({page!r})\ndef follow(names):\n    pass")
+        for step in steps(page):
+            lines.append(f"    print({MARK!r}, flush=True)")
+            match step.kind:
+                case "file":
+                    name = step.block.comment.removeprefix("file: ")
+                    lines.append(f"    write_file({name!r}, {step.text!r})")
+                case "python":
+                    code = "\n" * (step.block.line - 1) + step.text
+                    lines.append(f"    exec(compile({code!r}, {page!r}, 'exec'), names)")
+                case _ if "pip install" in step.text and not installs:
+                    pass
+                case _:
+                    lines.append(f"    run_command({step.text!r})")
+    return "\n".join(lines) + "\n"
 
 
 PREAMBLE = '''
-import os, shlex, subprocess, sys
+import os, shlex, shutil, subprocess, sys, traceback
 from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+def page(name):
+    """Follow a page in a new folder; a page that fails does not end the others."""
+    def run(follow):
+        if __name__ != "__main__":  # processes of srfca import this file again
+            return
+        folder = FOLDER / name.removesuffix(".md").replace("/", "-")
+        folder.mkdir()
+        os.chdir(folder)
+        print(PAGE + name, flush=True)
+        try:
+            follow({"__name__": "__main__"})
+        except BaseException:
+            print(FAILED + traceback.format_exc(), flush=True)
+    return run
 
 def write_file(name, text):
     Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +199,6 @@ def run_command(line):
         return
     from srfca.cli.app import main
     before, sys.argv = sys.argv, words
-    sys.path.insert(0, "")
     try:
         main()
     except SystemExit as end:
@@ -176,44 +207,66 @@ def run_command(line):
     finally:
         sys.argv = before
 
-if __name__ == "__main__":  # processes of srfca import this file again
-    names = {"__name__": "__main__"}
+sys.path[0] = ""  # the current folder
 '''
+PREAMBLE = f"PAGE, FAILED = {PAGE!r}, {FAILED!r}\n{PREAMBLE}"
 
 
-def follow(page: str, folder: Path, python: str = sys.executable, installs: bool = False) -> str:
-    """Do the steps of a page in a folder, and check what they print.
+def follow(
+    pages: Sequence[str], folder: Path, python: str = sys.executable, installs: bool = False
+) -> dict[str, str]:
+    """Do the steps of pages, and check what they print.
 
     Args:
-        page: The page.
-        folder: A new folder.
+        pages: The pages.
+        folder: A new folder; each page has a folder in it.
         python: The interpreter.
         installs: Whether ``pip install`` runs.
 
     Returns:
-        What was printed.
-
-    Raises:
-        AssertionError: If a step fails, or if the page shows a line that no step printed.
+        What is wrong with each page that fails.
     """
     programs = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
     env = {**os.environ, "PATH": programs, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    env |= {"FLWR_HOME": str(folder / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
     if installs:
         env.pop("PYTHONPATH", None)  # srfca is the one that is installed
-    (folder / ".page.py").write_text(script(page, installs), "utf-8")
-    done = subprocess.run(
-        [python, ".page.py"], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{page}: {done.stderr[-2000:]}"
-    outputs = done.stdout.split(f"{MARK}\n")[1:]
-    for step, output in zip(steps(page), outputs, strict=True):
-        if "pip install" not in step.text or installs:
-            missing = missing_lines(step.shown, output)
-            assert not missing, (
-                f"{page}, block in line {step.block.line}: the page shows {missing[0]!r}; "
-                f"it is not in what was printed:\n{output}"
+    program = folder / "follow_pages.py"
+    program.write_text(script(pages, installs), "utf-8")
+    try:
+        done = subprocess.run(
+            [python, "-W", "error", *IGNORED, str(program)],
+            cwd=folder, env=env, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        end_flower(folder)
+    outputs = dict(part.split("\n", 1) for part in done.stdout.split(PAGE)[1:])
+    problems = {page: problem(page, outputs.get(page, FAILED + done.stderr)) for page in pages}
+    return {page: text for page, text in problems.items() if text}
+
+
+def problem(page: str, printed: str) -> str:
+    """Return what is wrong with a page, given all that it printed; nothing if it works."""
+    printed, _, error = printed.partition(FAILED)
+    if error:
+        return f"{page} fails:\n{error[-3000:]}"
+    for step, output in zip(steps(page), printed.split(f"{MARK}\n")[1:], strict=True):
+        missing = missing_lines(step.shown, output)
+        if missing and "pip install" not in step.text:
+            return (
+                f"{page}, the block in line {step.block.line}: {missing[0]!r} is shown, but it is "
+                f"not in what was printed:\n{output}"
             )
-    return done.stdout
+    return ""
+
+
+def end_flower(folder: Path) -> None:
+    """End the processes that Flower has left in the background for the pages of a folder."""
+    mark = f"FLWR_HOME={folder / 'flwr'}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def missing_lines(shown: Sequence[str], output: str) -> list[str]:
@@ -250,15 +303,11 @@ def main() -> int:
     failed = 0
     for page in arguments.pages:
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name) / "work"
-            folder.mkdir()
-            try:
-                python = new_environment(Path(name) / "env") if arguments.fresh else sys.executable
-                follow(page, folder, python, arguments.fresh)
-                print(f"{page}: works as printed", flush=True)
-            except AssertionError as error:
-                failed += 1
-                print(f"{page}: FAILED\n{error}", flush=True)
+            folder = Path(name)
+            python = new_environment(folder / "env") if arguments.fresh else sys.executable
+            problems = follow([page], folder, python, arguments.fresh)
+            failed += len(problems)
+            print(problems.get(page, f"{page}: works as printed"), flush=True)
     return int(failed > 0)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from website import generated
 
-SECTIONS = ("index", "tutorials", "how_to", "reference", "explanation", "methods/README", "api")
+INDEX = {"index": ("tutorials", "how_to", "reference", "explanation")}
+"""The start page, and the sections."""
+SECTIONS = ("tutorials", "how_to", "reference", "explanation", "api")
 """Pages whose lists and tables of links are the navigation."""
-_ENTRY = re.compile(r"^(?:- |\| )(?:\*\*)?\[[^\]]*\]\(([\w./]+)\.md\)", re.MULTILINE)
+METHODS = "methods/README"
+_ENTRY = re.compile(r"^(?:- |\| )\[([^\]]*)\]\(([\w./]+)\.md\)", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()[\w./-]+(?=[)#])")
 
 
@@ -27,15 +30,19 @@ def complete(name: str, text: str, parts: Mapping[str, str]) -> str:
         text: The page.
         parts: Generated parts by name.
     """
+    if name in INDEX:
+        return text + toctree(INDEX[name])
     text = re.sub(r"<!-- site: (\w+) -->", lambda match: parts[match[1]], text)
     if not name.startswith(generated.FOLDER):
         text = _LINK.sub(lambda match: _in_the_site(name, match[0]), text)
+    if name == METHODS:
+        text += toctree([page for _, page in _ENTRY.findall(text)])  # by the names of the methods
     if name in SECTIONS:
-        text += toctree(_ENTRY.findall(text))
+        text += toctree([f"{title} <{page}>" for title, page in _ENTRY.findall(text)])
     return text
 
 
-def toctree(pages: list[str]) -> str:
+def toctree(pages: Sequence[str]) -> str:
     r"""Return a hidden toctree.
 
     >>> toctree(["a"])
@@ -47,7 +54,13 @@ def toctree(pages: list[str]) -> str:
 def link_pages(lines: list[str]) -> None:
     """Make links of the pages that a docstring names, such as docs/own_data.md."""
     for number, line in enumerate(lines):
-        lines[number] = re.sub(r"\bdocs/([\w/]+)\.md\b", r":doc:`/\1`", line)
+        lines[number] = re.sub(r"\bdocs/([\w/]+)\.md\b", _link, line)
+
+
+def _link(match: re.Match[str]) -> str:
+    """Return a link to a page, if there is one."""
+    exists = (generated.DOCS / f"{match[1]}.md").exists()
+    return f":doc:`/{match[1]}`" if exists else match[0]
 
 
 def _in_the_site(page: str, target: str) -> str:
