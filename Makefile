@@ -26,7 +26,7 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-check: lint types test-all  ## what CI runs
+check: lint types docs test-all  ## what CI runs
 
 docs: .venv/installed-docs  ## the generated tables, and the site in docs/_build: a warning is an error
 	$(BIN)/python docs/make_tables.py

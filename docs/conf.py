@@ -17,7 +17,7 @@ import srfca
 
 project = "srfca"
 author = "The srfca authors"
-copyright = "The srfca authors, Apache License 2.0"  # noqa: A001: Sphinx's name
+copyright = "The srfca authors, Apache License 2.0"
 release = version = srfca.__version__
 language = "en"
 

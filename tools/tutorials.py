@@ -79,7 +79,7 @@ class Block:
 
     @property
     def commands(self) -> list[tuple[int, str]]:
-        """Commands, with their lines: what follows a ``$``, joined where lines end in a backslash."""
+        """Commands, with their lines: what follows a ``$``; a backslash joins two lines."""
         joined = self.text.replace("\\\n", " " * 2)
         lines = enumerate(joined.splitlines(), self.line)
         return [(number, line[2:].strip()) for number, line in lines if line.startswith("$ ")]

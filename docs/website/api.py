@@ -34,7 +34,6 @@ MODULES = (
 """Public modules whose names are documented (docs/stability.md)."""
 SINGLE = {"srfca.parameters": "constrained", "srfca.threads": "limit_spinning"}
 """Modules of which one name is public."""
-SINGLE_NOTE = "Only this name is public."
 FROM_SCIKIT_LEARN = (
     "get_metadata_routing", "set_fit_request", "set_predict_request", "set_predict_proba_request",
     "set_score_request",
@@ -57,7 +56,7 @@ def page(module: str, documented: set[str]) -> str:
     text = f"# {module}\n\n"
     if module in SINGLE:
         names = [SINGLE[module]]
-        text += f"{SINGLE_NOTE}\n\n"
+        text += "Only this name is public.\n\n"
     else:
         loaded = import_module(module)
         text += summary(loaded)
@@ -71,12 +70,16 @@ def page(module: str, documented: set[str]) -> str:
 def public_names(module: ModuleType) -> list[str]:
     """Return the public names of a module: ``__all__``, or what it defines itself."""
     if module.__name__ == "srfca.methods":
-        own = [method.__name__ for method in all_methods() if method.__module__.startswith("srfca.")]
+        own = [
+            method.__name__ for method in all_methods() if method.__module__.startswith("srfca.")
+        ]
         return [*module.__all__, *own]
     if hasattr(module, "__all__"):
         return list(module.__all__)
     names = (name for name in vars(module) if not name.startswith("_"))
-    return [name for name in names if getattr(vars(module)[name], "__module__", "") == module.__name__]
+    return [
+        name for name in names if getattr(vars(module)[name], "__module__", "") == module.__name__
+    ]
 
 
 def where(module: ModuleType, name: str) -> str:
@@ -102,7 +105,7 @@ def entry(module: str, name: str) -> str:
 def constant(value: object) -> str:
     """Return what is to say about a value that has no docstring of its own."""
     if isinstance(value, Mapping | Registry):
-        return f"By name: {', '.join(f'`{key}`' for key in value.keys())}."
+        return f"By name: {', '.join(f'`{key}`' for key in list(value.keys()))}."
     return f"A constant or a type: `{value}`."
 
 

@@ -20,13 +20,13 @@ from typing import Any
 import click
 import pytest
 import typer
+from tools.tutorials import TUTORIALS, blocks, follow
 
 from srfca.cli.app import app
 from srfca.errors import InputError
 from srfca.experiments import config
 from srfca.methods.registry import method_key, method_of
 from tests.docs.markdown import ROOT
-from tools.tutorials import TUTORIALS, blocks, follow
 
 PAGES = [
     path.relative_to(ROOT).as_posix()
