@@ -28,7 +28,7 @@ from srfca.methods.registry import register
 from srfca.parameters import constrained
 
 _COLUMNS = 2**12
-"""Coordinates of the updates that are multiplied at once, in double precision."""
+"""Coordinates of the updates that are multiplied at once; double precision adds the products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +223,7 @@ def similarities(updates: Tensor) -> NDArray[np.float64]:
     """Return cosines ``[J, J]`` between updates ``[J, P]``; a zero update is similar to none."""
     products = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
     for part in updates.split(_COLUMNS, dim=1):
-        exact = part.double()
-        products += exact @ exact.T
+        products += part @ part.T
     norms = products.diagonal().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     alpha = np.clip((products / norms / norms.unsqueeze(1)).cpu().numpy(), -1.0, 1.0)
     np.fill_diagonal(alpha, 1.0)

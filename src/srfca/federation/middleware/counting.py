@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -246,12 +247,20 @@ def _row_bytes(rows: Tensor) -> int:
 
 
 def _fingerprints(rows: Tensor) -> Fingerprints:
-    """Return a number for each row ``[c, P]`` that identifies it, and is never 0: ``[c]``."""
+    """Return a number for each row ``[c, P]`` that identifies it, and is never 0: ``[c]``.
+
+    It is a sum of the row's 32-bit words (16-bit for half precision) times random 64-bit numbers.
+    """
     if rows.shape[1] == 0:
         return np.ones(len(rows), dtype=np.int64)
     stride = -(-rows.shape[1] // _SAMPLED)
-    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
-    sample = rows.detach()[:, ::stride].contiguous().view(integer).long()
-    places = bits(torch.tensor([1], device=rows.device), sample.shape[1])
-    mixed = bits(sample + places, 1).squeeze(2)
-    return np.asarray(mixed.sum(1).add(1).cpu().numpy())
+    integer = torch.int16 if rows.element_size() == 2 else torch.int32
+    words = rows.detach()[:, ::stride].contiguous().view(integer)
+    numbers = (words * _multipliers(words.shape[1], rows.device)).sum(1).cpu().numpy()
+    return np.where(numbers == 0, 1, numbers)
+
+
+@cache
+def _multipliers(count: int, device: torch.device) -> Tensor:
+    """Return random 64-bit numbers ``[count]``."""
+    return bits(torch.tensor([1], device=device), count)[0]
