@@ -31,7 +31,7 @@ check: lint types docs test-all  ## what CI runs
 docs: .venv/installed-docs  ## the generated tables, and the site in docs/_build: a warning is an error
 	$(BIN)/python docs/make_tables.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build
-	cd docs && ../$(BIN)/python -m website.check _build
+	$(BIN)/python docs/website/check.py docs/_build
 
 bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md

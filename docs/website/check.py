@@ -1,6 +1,6 @@
 """Check the site that was built: links inside of it, titles, texts of images, headings.
 
-    python -m website.check FOLDER        # in docs/; exit code 1 if something is wrong
+    python docs/website/check.py FOLDER    # exit code 1 if something is wrong
 
 Nothing outside of the folder is opened, and no network is used.
 """
