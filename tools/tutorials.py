@@ -2,6 +2,7 @@
 
     python tools/tutorials.py                            # all tutorials
     python tools/tutorials.py docs/own_data.md           # one page, or several
+    python tools/tutorials.py --numbers                  # and print lines whose numbers differ
     python tools/tutorials.py --fresh docs/own_data.md   # and in a new environment
 
 A page is followed from top to bottom, as a reader would:
@@ -13,8 +14,8 @@ A page is followed from top to bottom, as a reader would:
 
 Every line of output that the page shows must be printed, except for its numbers, which depend on
 the machine a little; a line ``...`` stands for any lines. A block after the comment
-``<!-- not run: REASON -->`` is left out. ``pip install`` runs in a new environment only (--fresh),
-where srfca is installed from this repository.
+``<!-- not run: REASON -->`` is left out. With --fresh, all that the page installs by ``pip`` is
+installed into a new environment first, srfca from this repository; otherwise it has to be there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -133,20 +135,15 @@ def command_steps(block: Block) -> Iterator[Step]:
     command, shown = "", list[str]()
     for line in [*block.text.replace("\\\n", "").splitlines(), "$ "]:
         if line.startswith("$ "):
-            if command:
+            if command and not command.startswith("pip "):
                 yield Step(block, "command", command, tuple(shown))
             command, shown = line[2:].strip(), []
         elif command:
             shown.append(line)
 
 
-def script(pages: Sequence[str], installs: bool = False) -> str:
-    """Return a Python program that does the steps of pages, each in a folder of its own.
-
-    Args:
-        pages: The pages.
-        installs: Whether ``pip install`` runs.
-    """
+def script(pages: Sequence[str]) -> str:
+    """Return a Python program that does the steps of pages, each in a folder of its own."""
     lines = [PREAMBLE]
     for page in pages:
         lines.append(f"@page({page!r})\ndef follow(names):\n    pass")
@@ -159,8 +156,6 @@ def script(pages: Sequence[str], installs: bool = False) -> str:
                 case "python":
                     code = "\n" * (step.block.line - 1) + step.text
                     lines.append(f"    exec(compile({code!r}, {page!r}, 'exec'), names)")
-                case _ if "pip install" in step.text and not installs:
-                    pass
                 case _:
                     lines.append(f"    run_command({step.text!r})")
     return "\n".join(lines) + "\n"
@@ -212,27 +207,35 @@ sys.path[0] = ""  # the current folder
 PREAMBLE = f"PAGE, FAILED = {PAGE!r}, {FAILED!r}\n{PREAMBLE}"
 
 
-def follow(
-    pages: Sequence[str], folder: Path, python: str = sys.executable, installs: bool = False
-) -> dict[str, str]:
+def follow(pages: Sequence[str], folder: Path, python: str = sys.executable) -> dict[str, str]:
     """Do the steps of pages, and check what they print.
 
     Args:
         pages: The pages.
         folder: A new folder; each page has a folder in it.
-        python: The interpreter.
-        installs: Whether ``pip install`` runs.
+        python: The interpreter; another one than this does not see the sources of this repository.
 
     Returns:
         What is wrong with each page that fails.
     """
+    outputs = run_pages(pages, folder, python)
+    problems = {page: problem(page, outputs[page]) for page in pages}
+    return {page: text for page, text in problems.items() if text}
+
+
+def run_pages(pages: Sequence[str], folder: Path, python: str) -> dict[str, str]:
+    """Do the steps of pages, and return all that each of them prints, and the error if it fails."""
     programs = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
-    env = {**os.environ, "PATH": programs, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
-    env |= {"FLWR_HOME": str(folder / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-    if installs:
-        env.pop("PYTHONPATH", None)  # srfca is the one that is installed
+    env = {
+        **os.environ,
+        "PATH": programs,
+        "FLWR_HOME": str(folder / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
+    if python != sys.executable:
+        env.pop("PYTHONPATH", None)
     program = folder / "follow_pages.py"
-    program.write_text(script(pages, installs), "utf-8")
+    program.write_text(script(pages), "utf-8")
     try:
         done = subprocess.run(
             [python, "-W", "error", *IGNORED, str(program)],
@@ -241,8 +244,7 @@ def follow(
     finally:
         end_flower(folder)
     outputs = dict(part.split("\n", 1) for part in done.stdout.split(PAGE)[1:])
-    problems = {page: problem(page, outputs.get(page, FAILED + done.stderr)) for page in pages}
-    return {page: text for page, text in problems.items() if text}
+    return {page: outputs.get(page, FAILED + done.stderr) for page in pages}
 
 
 def problem(page: str, printed: str) -> str:
@@ -252,12 +254,22 @@ def problem(page: str, printed: str) -> str:
         return f"{page} fails:\n{error[-3000:]}"
     for step, output in zip(steps(page), printed.split(f"{MARK}\n")[1:], strict=True):
         missing = missing_lines(step.shown, output)
-        if missing and "pip install" not in step.text:
+        if missing:
             return (
                 f"{page}, the block in line {step.block.line}: {missing[0]!r} is shown, but it is "
                 f"not in what was printed:\n{output}"
             )
     return ""
+
+
+def stale_lines(page: str, printed: str) -> list[str]:
+    """Return the lines that a page shows with other numbers than were printed, spaces aside."""
+    stale = []
+    for step, output in zip(steps(page), printed.split(f"{MARK}\n")[1:], strict=True):
+        exact = {" ".join(line.split()) for line in output.splitlines()}
+        shown = (line for line in step.shown if line.strip() != "...")
+        stale += [line for line in shown if " ".join(line.split()) not in exact]
+    return stale
 
 
 def end_flower(folder: Path) -> None:
@@ -284,13 +296,24 @@ def words(line: str) -> str:
     return re.sub(r"[\s-]+", " ", re.sub(r"[-+]?\d[\d,]*(\.\d+)?(e-?\d+)?", "#", line)).strip()
 
 
-def new_environment(folder: Path) -> str:
-    """Make an environment with srfca from this repository, and return its interpreter."""
+def requirements(page: str) -> list[list[str]]:
+    """Return what each ``pip install`` of a page installs, with srfca from this repository."""
+    text = (ROOT / page).read_text("utf-8")
+    lines = re.findall(r"^(?:    |\$ )?pip install (.*)$", text, re.MULTILINE)
+    return [
+        [re.sub(r"^srfca(?=\[|$)", str(ROOT), word) for word in shlex.split(line, comments=True)]
+        for line in lines
+    ]
+
+
+def new_environment(folder: Path, page: str) -> str:
+    """Make an environment with what a page installs, and return its interpreter."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, "torch"], check=True)
-    subprocess.run([*install, str(ROOT)], check=True)
+    subprocess.run([*install, "torch"], check=True)  # first, as in the Makefile
+    for needed in requirements(page) or [[str(ROOT)]]:
+        subprocess.run([*install, *needed], check=True)
     return python
 
 
@@ -299,15 +322,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("pages", nargs="*", default=TUTORIALS)
     parser.add_argument("--fresh", action="store_true", help="also make a new environment")
+    parser.add_argument("--numbers", action="store_true", help="print lines of other numbers")
     arguments = parser.parse_args()
     failed = 0
     for page in arguments.pages:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            python = new_environment(folder / "env") if arguments.fresh else sys.executable
-            problems = follow([page], folder, python, arguments.fresh)
-            failed += len(problems)
-            print(problems.get(page, f"{page}: works as printed"), flush=True)
+            python = sys.executable
+            if arguments.fresh:
+                python = new_environment(folder / "env", page)
+            printed = run_pages([page], folder, python)[page]
+            wrong = problem(page, printed)
+            failed += bool(wrong)
+            print(wrong or f"{page}: works as printed", flush=True)
+            if arguments.numbers and not wrong:
+                print("\n".join(stale_lines(page, printed)), flush=True)
     return int(failed > 0)
 
 

@@ -2,6 +2,7 @@
 
 - A section page lists its pages; the toctree is made of these links, in their order.
 - ``<!-- site: NAME -->`` is replaced by what the site generates under this name.
+- ``<!-- when there: LINE -->`` is the line if the page that it links exists.
 - A link to a file outside of docs/ becomes one to its copy in the site.
 """
 
@@ -19,6 +20,7 @@ SECTIONS = ("tutorials", "how_to", "reference", "explanation", "api")
 """Pages whose lists and tables of links are the navigation."""
 METHODS = "methods/README"
 _ENTRY = re.compile(r"^(?:- |\| )\[([^\]]*)\]\(([\w./]+)\.md\)", re.MULTILINE)
+_SLOT = re.compile(r"<!-- when there: (.*\]\(([\w./]+)\.md\).*) -->")
 _LINK = re.compile(r"(?<=\]\()[\w./-]+(?=[)#])")
 
 
@@ -32,6 +34,7 @@ def complete(name: str, text: str, parts: Mapping[str, str]) -> str:
     """
     if name in INDEX:
         return text + toctree(INDEX[name])
+    text = _SLOT.sub(lambda match: match[1] if _exists(name, match[2]) else "", text)
     text = re.sub(r"<!-- site: (\w+) -->", lambda match: parts[match[1]], text)
     if not name.startswith(generated.FOLDER):
         text = _LINK.sub(lambda match: _in_the_site(name, match[0]), text)
@@ -55,6 +58,11 @@ def link_pages(lines: list[str]) -> None:
     """Make links of the pages that a docstring names, such as docs/own_data.md."""
     for number, line in enumerate(lines):
         lines[number] = re.sub(r"\bdocs/([\w/]+)\.md\b", _link, line)
+
+
+def _exists(name: str, target: str) -> bool:
+    """Tell whether there is a page, from its address in another one."""
+    return (generated.DOCS / posixpath.dirname(name) / f"{target}.md").exists()
 
 
 def _link(match: re.Match[str]) -> str:

@@ -42,6 +42,13 @@ def test_a_section_page_gets_a_toctree_of_its_links() -> None:
 
 
 @pytest.mark.usefixtures("website")
+def test_a_slot_is_filled_when_its_page_is_there() -> None:
+    complete = module("pages").complete
+    assert complete("data", "a\n<!-- when there: [X](no_page.md) -->", {}) == "a\n"
+    assert complete("data", "a\n<!-- when there: [X](answer.md) -->", {}) == "a\n[X](answer.md)"
+
+
+@pytest.mark.usefixtures("website")
 def test_generated_parts_and_copies_take_their_places() -> None:
     complete = module("pages").complete
     assert complete("api", "a\n<!-- site: api -->\n", {"api": "PART"}).startswith("a\nPART\n")
