@@ -123,8 +123,9 @@ def steps(page: str) -> Iterator[Step]:
         if block.comment.startswith("file: "):
             yield Step(block, "file", block.text, ())
         elif block.language == "python":
-            is_output = after is not None and not after.language and after.follows(block)
-            shown = after.text.splitlines() if after is not None and is_output else []
+            shown: list[str] = []
+            if after and not after.language and not after.commands and after.follows(block):
+                shown = after.text.splitlines()
             yield Step(block, "python", block.text, tuple(shown))
         elif not block.language:
             yield from command_steps(block)
