@@ -93,7 +93,10 @@ class FlowerFederation:
 
     Examples:
         In a ``ServerApp`` of your own::
+
             app = ServerApp()
+
+
             @app.main()
             def main(grid, context):
                 federation = FlowerFederation(grid, models.mlp(64, 32, 10), num_clients=10)
