@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from srfca.clustering.partition import Partition
+from srfca.errors import require
 from srfca.federation import Federation
 from srfca.methods import Result
 from srfca.report import words
@@ -20,9 +21,12 @@ _CELL = "padding:.15em .8em .15em 0;text-align:{side};border-bottom:1px solid rg
 _DOT = "display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.4em;background:"
 
 
-def view_of(result: Result, federation: Federation | None) -> RunView:
+def view_of(result: Result, federation: Federation | None, sample_inputs: int = 0) -> RunView:
     """Return the view of a result, with an analysis if its clients can be asked."""
-    return RunView.of(result) if federation is None else RunView.asking(result, federation)
+    if federation is None:
+        require(sample_inputs == 0, "sample_inputs needs the federation, which has the samples")
+        return RunView.of(result)
+    return RunView.asking(result, federation, sample_inputs)
 
 
 def partition_html(partition: Partition) -> str:

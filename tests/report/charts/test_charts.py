@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -145,6 +146,20 @@ def test_without_distances_the_map_is_of_individual_models() -> None:
     made = client_map(made_up_view(distances=False, individual_models=rows))
     assert made is not None
     assert "their models say" in made.caption
+
+
+def test_without_distances_and_models_the_map_is_of_losses() -> None:
+    view = made_up_view(distances=False)
+    assert view.analysis is not None
+    assert view.analysis.structure is not None
+    places = np.random.default_rng(0).normal(size=(view.num_clients, 2))
+    places[3] = np.nan  # did not reply
+    structure = replace(view.analysis.structure, places=places, explained=0.7)
+    made = client_map(replace(view, analysis=replace(view.analysis, structure=structure)))
+    assert made is not None
+    assert "The two axes keep 70% of what the losses of the clusters' models say" in made.caption
+    points = max(datasets(made.chart.to_dict()), key=len)
+    assert len(points) == view.num_clients - 1
 
 
 def test_many_clients_are_sampled_and_the_caption_says_so() -> None:

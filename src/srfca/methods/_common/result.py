@@ -307,7 +307,9 @@ class Result(ResultModels):
 
         return cluster_ids(self)
 
-    def report(self, path: str | Path, federation: Federation | None = None) -> Path:
+    def report(
+        self, path: str | Path, federation: Federation | None = None, sample_inputs: int = 0
+    ) -> Path:
         """Write a page about what was found: one HTML file that opens without a network.
 
         It needs the extra ``srfca[report]`` (docs/report.md).
@@ -316,6 +318,8 @@ class Result(ResultModels):
             path: The file, whose name ends with .html.
             federation: The clients of this result; they are asked for scores on test data, gains,
                 confidence and what differs. Without it, the page has what the history knows.
+            sample_inputs: Training samples of each cluster to show, if inputs are images and
+                ``federation`` is a ``Simulation``.
 
         Returns:
             The file.
@@ -326,7 +330,7 @@ class Result(ResultModels):
         from srfca.report.notebook import view_of
         from srfca.report.page.report import write_report
 
-        return write_report([view_of(self, federation)], Path(path))
+        return write_report([view_of(self, federation, sample_inputs)], Path(path))
 
     def plot(self, name: str, federation: Federation | None = None) -> Any:
         """Return a chart of the result, as a chart of Altair, which notebooks draw.
