@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from srfca.analysis import analyze
+from srfca.analysis.analysis import Columns
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation import Federation
@@ -27,6 +29,11 @@ def view_of(result: Result, federation: Federation | None, sample_inputs: int = 
         require(sample_inputs == 0, "sample_inputs needs the federation, which has the samples")
         return RunView.of(result)
     return RunView.asking(result, federation, sample_inputs)
+
+
+def result_table(result: Result, federation: Federation) -> Columns:
+    """Return a line for each client: its cluster, how sure that is, and its scores."""
+    return analyze(result, federation, differences=False).table()
 
 
 def partition_html(partition: Partition) -> str:

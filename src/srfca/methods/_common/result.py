@@ -307,6 +307,22 @@ class Result(ResultModels):
 
         return cluster_ids(self)
 
+    def table(self, federation: Federation) -> dict[str, list[Any]]:
+        """Return a line for each client, as columns: ``pandas.DataFrame`` takes them.
+
+        The columns are those of ``clusters.csv`` (docs/answer.md): cluster, confidence, scores with
+        its model, with one model for all, and alone, as far as the run knows them.
+
+        Args:
+            federation: The clients of this result, who are asked.
+
+        Raises:
+            InputError: If the clients are others.
+        """
+        from srfca.report.notebook import result_table
+
+        return result_table(self, federation)
+
     def report(
         self, path: str | Path, federation: Federation | None = None, sample_inputs: int = 0
     ) -> Path:
@@ -332,13 +348,14 @@ class Result(ResultModels):
 
         return write_report([view_of(self, federation, sample_inputs)], Path(path))
 
-    def plot(self, name: str, federation: Federation | None = None) -> Any:
+    def plot(self, name: str | None = None, federation: Federation | None = None) -> Any:
         """Return a chart of the result, as a chart of Altair, which notebooks draw.
 
         It needs the extra ``srfca[report]``.
 
         Args:
-            name: Of the chart: ``map``, ``distances``, ``moves``, ... (docs/report.md).
+            name: Of the chart: ``map``, ``distances``, ``moves``, ... (docs/report.md). None is the
+                map of the clients, or another chart if this run has none.
             federation: The clients of this result, for charts that have to ask them.
 
         Returns:

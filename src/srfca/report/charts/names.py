@@ -57,16 +57,26 @@ def all_figures(views: Sequence[RunView]) -> dict[str, Figure]:
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def figure(view: RunView, name: str) -> Figure:
+def figure(view: RunView, name: str | None = None) -> Figure:
     """Return a chart of a run.
+
+    Args:
+        view: The run.
+        name: Of the chart. None is the map, or the first one that there is.
 
     Raises:
         InputError: If there is no such chart, or this run has nothing to draw in it.
     """
+    if name is None:
+        made = client_map(view) or next(iter(figures(view).values()), None)
+        require(made is not None, "this run has nothing to draw")
+        assert made is not None
+        return made
     if name not in CHARTS:
         raise unknown("chart", name, CHARTS)
     made = CHARTS[name](view)
     if made is None:
         present = ", ".join(figures(view)) or "none"
-        raise InputError(f"this run has nothing to draw in {name!r}; it has: {present}")
+        more = "" if view.analysis else "; with its federation, plot(name, federation), it has more"
+        raise InputError(f"this run has nothing to draw in {name!r}; it has: {present}{more}")
     return made
