@@ -169,6 +169,26 @@ def test_many_clients_are_sampled_and_the_caption_says_so() -> None:
     assert "of the 10,000 clients are shown" in made["scores"].caption
 
 
+def test_distances_of_recluster_and_merge_have_histograms() -> None:
+    view = made_up_view()
+    assert not {"recluster", "merge"} & set(figures(view))
+    notes = {
+        "RECLUSTER 1": {
+            "to_clusters": {"end": 4.0, "own": [3] + [0] * 39, "other": [0] * 39 + [3]}
+        },
+        "MERGE 1": {"between_clusters": {"threshold": 1.0, "distances": [0.5, 2.0, 3.0]}},
+    }
+    plain = next(stage for stage in view.history if stage.name == "RECLUSTER 1")
+    stages = [replace(plain, name=name, notes=part) for name, part in notes.items()]
+    made = figures(replace(view, history=(*view.history, *stages)))
+    assert "in RECLUSTER 1" in made["recluster"].caption
+    assert "in MERGE 1" in made["merge"].caption
+    for name, kinds in (("recluster", 2), ("merge", 2)):
+        spec = made[name].sized().to_dict()  # validates
+        shown = max(datasets(spec), key=len)
+        assert len({line["pairs"] for line in shown}) == kinds
+
+
 def test_curves_have_the_color_of_what_became_of_a_cluster() -> None:
     view = made_up_view()
     made = figures(view)["accuracy"]

@@ -18,6 +18,7 @@ from srfca.report.charts.gains import gains_over_alone, gains_over_one_model
 from srfca.report.charts.histogram import distance_histogram, profile_histogram
 from srfca.report.charts.moves import client_moves
 from srfca.report.charts.scores import client_scores
+from srfca.report.charts.step_histograms import merge_histogram, recluster_histogram
 from srfca.report.view import RunView
 
 CHARTS: dict[str, Callable[[RunView], Figure | None]] = {
@@ -30,6 +31,8 @@ CHARTS: dict[str, Callable[[RunView], Figure | None]] = {
     "distances": distance_matrix,
     "histogram": distance_histogram,
     "profiles": profile_histogram,
+    "recluster": recluster_histogram,
+    "merge": merge_histogram,
     "classes": class_shares,
     "layers": layer_differences,
     "moves": client_moves,

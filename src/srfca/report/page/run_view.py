@@ -22,7 +22,7 @@ from srfca.report.view import RunView
 _CHARTS = {
     "gains": ("Gains", [["gains"], ["gains_alone"]]),
     "confidence": ("Confidence", [["confidence"]]),
-    "distances": ("Distances", [["distances"], ["histogram", "profiles"]]),
+    "distances": ("Distances", [["distances", "recluster"], ["histogram", "profiles", "merge"]]),
     "moves": ("Moves", [["moves"]]),
     "curves": ("Learning curves", [["accuracy"], ["loss"]]),
 }
