@@ -35,11 +35,11 @@ def sample_inputs(data: ClientData, labels: Labels, cluster: int, count: int) ->
         chosen = ((client, 0) for client in members[:count].tolist())
         return [_sample(data, client, row) for client, row in chosen]
     classes = np.unique(data.train.y.cpu().numpy())[:count].tolist()
-    found = (
+    candidates = (
         _first(data.train, np.roll(members, -place).tolist(), target)
         for place, target in enumerate(classes)
     )
-    return [_sample(data, *pair) for pair in found if pair is not None]
+    return [_sample(data, *pair) for pair in candidates if pair is not None]
 
 
 def _first(samples: Samples, clients: list[int], target: int) -> tuple[int, int] | None:

@@ -90,10 +90,10 @@ def loss_map(losses: Array) -> tuple[Array, float] | None:
     answered = np.isfinite(losses).all(1)
     if losses.shape[1] < 2 or answered.sum() < 3:
         return None
-    known = losses[answered]
+    values = losses[answered]
     if losses.shape[1] > 2:
-        known = known - known.mean(1, keepdims=True)
-    centered = known - np.median(known, axis=0)
+        values = values - values.mean(1, keepdims=True)
+    centered = values - np.median(values, axis=0)
     size = np.median(np.abs(centered[centered != 0])) if centered.any() else 0.0
     if not size > 0:
         return None

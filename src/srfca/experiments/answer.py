@@ -55,15 +55,15 @@ def analyze_run(
     )
 
 
-def num_samples(experiment: Experiment, asked: int | None) -> int:
+def num_samples(experiment: Experiment, requested: int | None) -> int:
     """Return how many samples of each cluster a report shows.
 
     Args:
         experiment: What is run.
-        asked: How many somebody asked for; None is ``SAMPLE_INPUTS``, but 0 of a user's own data.
+        requested: How many; None is ``SAMPLE_INPUTS``, but 0 of a user's own data.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     return SAMPLE_INPUTS if experiment.user_data is None else 0
 
 

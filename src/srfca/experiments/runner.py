@@ -160,8 +160,8 @@ def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool
         key: Of the method.
         truth: The true clusters, if they are known.
     """
-    known = truth is not None or experiment.clusters.isdigit()
-    return method_class(key).needs_k and not known and "k" not in experiment.arguments(key)
+    is_known = truth is not None or experiment.clusters.isdigit()
+    return method_class(key).needs_k and not is_known and "k" not in experiment.arguments(key)
 
 
 def run_method(

@@ -314,7 +314,7 @@ class Result(ResultModels):
         its model, with one model for all, and alone, as far as the run knows them.
 
         Args:
-            federation: The clients of this result, who are asked.
+            federation: The clients of this result; they are asked.
 
         Raises:
             InputError: If the clients are others.

@@ -35,14 +35,14 @@ def to_clusters(distances: Distances, labels: Labels) -> dict[str, Any]:
     members = np.flatnonzero(labels >= 0)
     if distances.shape[1] < 2 or not len(members):
         return {}
-    own = distances[members, labels[members]]
+    to_own = distances[members, labels[members]]
     others = np.where(np.isnan(distances[members]), np.inf, distances[members])
     others[np.arange(len(members)), labels[members]] = np.inf
     nearest = others.min(1)
-    known = np.isfinite(own) & np.isfinite(nearest)
-    if not known.any():
+    valid = np.isfinite(to_own) & np.isfinite(nearest)
+    if not valid.any():
         return {}
-    both = np.stack([own[known], nearest[known]])
+    both = np.stack([to_own[valid], nearest[valid]])
     end = max(float(np.quantile(both, 0.995)), float(np.finfo(np.float32).tiny))
     counts = [np.histogram(np.clip(part, 0, end), BINS, (0, end))[0].tolist() for part in both]
     return {"end": end, "own": counts[0], "other": counts[1]}

@@ -24,7 +24,7 @@ class Image:
 
     Args:
         source: A PNG as an address that holds its data.
-        text: What it is, for those who cannot see it.
+        text: What it is, for readers of the page that cannot see it.
         title: What is below it.
     """
 
