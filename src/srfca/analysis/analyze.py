@@ -61,10 +61,27 @@ def analyze(
             inputs are images. Whoever gets the analysis sees them, and real clients never send
             any: this is for a ``Simulation`` alone.
 
+    Returns:
+        The answer: plain data, without models, and without samples unless they are asked for.
+
     Raises:
         InputError: If the clients are others than the result's, there are not as many names as
             features or classes, ``replicates`` is not positive, or samples are asked for where the
             clients' data are not on this machine.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import OneShotKMeans
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation = Simulation(regressions, models.linear(5))
+        >>> result = OneShotKMeans(k=2, local=LocalTraining(steps=20)).fit(federation)
+        >>> answer = analyze(result, federation, replicates=10)
+        >>> answer.clusters()["clients"], answer.confidence.memberships.shape
+        ([4, 4], (8, 2))
+        >>> [difference.cluster for difference in answer.differences.by_cluster]
+        [0, 1]
+        >>> answer.structure.source, len(answer.differences.layers), answer.reference
+        ('losses', 1, None)
     """
     require(
         tuple(federation.client_ids) == result.client_ids,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from srfca.errors import InputError, require, unknown
 from srfca.report.charts.answers import considered_answers
@@ -21,7 +22,12 @@ from srfca.report.charts.scores import client_scores
 from srfca.report.charts.step_histograms import merge_histogram, recluster_histogram
 from srfca.report.view import RunView
 
-CHARTS: dict[str, Callable[[RunView], Figure | None]] = {
+ChartName = Literal[
+    "answers", "scores", "gains", "gains_alone", "confidence", "map", "distances", "histogram",
+    "profiles", "recluster", "merge", "classes", "layers", "moves", "accuracy", "loss", "cost",
+]  # fmt: skip
+"""Charts of a run."""
+CHARTS: dict[ChartName, Callable[[RunView], Figure | None]] = {
     "answers": considered_answers,
     "scores": client_scores,
     "gains": gains_over_one_model,
@@ -60,7 +66,7 @@ def all_figures(views: Sequence[RunView]) -> dict[str, Figure]:
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def figure(view: RunView, name: str | None = None) -> Figure:
+def figure(view: RunView, name: ChartName | None = None) -> Figure:
     """Return a chart of a run.
 
     Args:
