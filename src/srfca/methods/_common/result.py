@@ -346,6 +346,9 @@ class Result(ResultModels):
         Args:
             federation: The clients of this result; they are asked.
 
+        Returns:
+            Lists of m values by the name of the column; None where a value does not apply.
+
         Raises:
             InputError: If the clients are others.
         """

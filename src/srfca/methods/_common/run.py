@@ -313,7 +313,11 @@ class Run:
         return "validation" in self.federation.splits
 
     def describe(self, **notes: Any) -> None:
-        """Add notes, ready for JSON, to the stage that is recorded next."""
+        """Add notes to the stage that is recorded next.
+
+        Args:
+            notes: By name, ready for JSON.
+        """
         self._next_notes |= notes
 
     def record(
