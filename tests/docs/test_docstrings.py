@@ -30,6 +30,7 @@ EXAMPLES_ELSEWHERE = {
     "srfca.analysis.FeatureDifference": "srfca.analysis.analyze",
     "srfca.analysis.LayerDifference": "srfca.analysis.analyze",
     "srfca.analysis.Reference": "srfca.analysis.train_reference",
+    "srfca.analysis.SampleInput": "srfca.analysis.analyze",
     "srfca.analysis.Structure": "srfca.analysis.analyze",
     "srfca.methods.RoundEnd": "srfca.methods.Monitor",
     "srfca.methods.RunStart": "srfca.methods.Monitor",
