@@ -92,7 +92,7 @@ def test_small_parts_are_unclustered_and_a_single_part_is_no_split(
     profile = Profile(np.zeros(40), 1.0, np.ones((40, 1)), coordinates, 0.1)
     choice = Choice("distance", None, None, "no groups", profile=profile)
     found = OneShot(Partition([0] * 40), choice, compared=np.arange(40))
-    monkeypatch.setattr("srfca.methods.sr_fca.auto.leads_early", lambda *_: True)
+    monkeypatch.setattr("srfca.methods.sr_fca.auto.lead_midway", lambda *_: 99.0)
     parts = split(run, ON_A_LINE, found)
     assert parts.partition.labels.tolist() == [-1] * 3 + [0] * 8 + [1] * 29
     assert parts.choice.metric == "profile"
@@ -100,8 +100,12 @@ def test_small_parts_are_unclustered_and_a_single_part_is_no_split(
     same = replace(choice, profile=replace(profile, landmarks=np.zeros((40, 1))))
     for other in (replace(found, choice=same), replace(found, compared=None)):
         assert split(run, ON_A_LINE, other) is other
-    monkeypatch.setattr("srfca.methods.sr_fca.auto.leads_early", lambda *_: False)
-    assert split(run, ON_A_LINE, found) is found, "the parts must lead on held-out data"
+    monkeypatch.setattr("srfca.methods.sr_fca.auto.lead_midway", lambda *_: -99.0)
+    whole = split(run, ON_A_LINE, found)
+    assert whole.partition == found.partition, "the parts must lead on held-out data"
+    assert (parts.started, whole.started) != (None, None)
+    assert parts.rival is not None
+    assert parts.rival.partition == found.partition
 
 
 def test_outliers_are_far_and_do_better_with_their_own_model() -> None:
