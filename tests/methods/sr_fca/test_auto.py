@@ -16,7 +16,7 @@ from srfca.distances import ModelSet
 from srfca.federation import ClientScores
 from srfca.methods import FedAvg, Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
-from srfca.methods.sr_fca.auto import Auto, better, describe, place, split
+from srfca.methods.sr_fca.auto import Auto, better, describe, place, race, split
 from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.outliers import outliers, own_gain
 from srfca.methods.sr_fca.thresholds import OneShot
@@ -275,3 +275,42 @@ def test_clients_with_nothing_in_common_are_alone_and_it_says_so() -> None:
     assert notes["chosen"] == "every client alone"
     assert notes["outliers"] == [], "nobody is alone beside clusters"
     assert "Chose every client alone (loss" in notes["decision"]
+
+
+def test_held_out_data_choose_between_two_candidates_and_the_winner_trains_on() -> None:
+    federation, options = regressions(), SRFCA(local=LOCAL)
+    truth = federation.data.truth
+    assert truth is not None
+    wrong = Partition(np.arange(len(truth)) // (len(truth) // 2))
+    assert wrong != truth
+    choice = Choice("distance", None, None, "")
+    right, other = (OneShot(partition, choice) for partition in (truth, wrong))
+    for first, second in ((right, other), (other, right)):
+        run = Run(federation)
+        found = race(run, options, first, second)
+        assert found.partition == truth
+        assert found.started is not None
+        assert found.rival is not None
+        assert found.rival.partition == wrong
+        trained = trimmed_mean_gd(run, options, truth, 1, started=found.started)
+        first_third = options.segments[0].stop * LOCAL.local_steps
+        steps = len(truth) * (LOCAL.steps + first_third)
+        assert run.history[-1].budget.local_steps == steps, "with that of the other candidate"
+        assert trained.rounds_done == LOCAL.rounds
+    assert race(Run(federation), options, right, right) is right
+
+
+def test_a_candidate_that_was_given_up_is_in_the_decision() -> None:
+    federation, options = regressions(), SRFCA(local=LOCAL)
+    truth = federation.data.truth
+    assert truth is not None
+    run = Run(federation)
+    clusters = trimmed_mean_gd(run, options, truth, 1)
+    local_models = ModelSet.of_clients(run, run.initial_model().repeat(len(truth), 1))
+    pairs = Partition(np.arange(len(truth)) % 2)
+    rival = replace(Clusters.untrained(pairs, run.initial_model()), midway=clusters.midway)
+    found = OneShot(truth, Choice("distance", None, None, ""), started=clusters, rival=rival)
+    Auto("auto").finish(run, options, clusters, local_models, found)
+    notes = run.history[-1].notes
+    assert "2 clusters, given up after a third of its training" in notes["decision"]
+    assert notes["warning"].startswith("2 clusters may do as well")
