@@ -312,5 +312,5 @@ def test_a_candidate_that_was_given_up_is_in_the_decision() -> None:
     found = OneShot(truth, Choice("distance", None, None, ""), started=clusters, rival=rival)
     Auto("auto").finish(run, options, clusters, local_models, found)
     notes = run.history[-1].notes
-    assert "2 clusters, given up after a third of its training" in notes["decision"]
+    assert "2 clusters, given up after a third of the training" in notes["decision"]
     assert notes["warning"].startswith("2 clusters may do as well")

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 ONE_MODEL = "one model for all"
 NO_GAP = "clients vary without a gap between groups: other data may cut them elsewhere"
-GIVEN_UP = "given up after a third of its training"
+GIVEN_UP = "given up after a third of the training"
 CANDIDATES = 2
 """Partitions of largest separation that are tried."""
 SMALL_PART = 10
@@ -278,9 +278,9 @@ def race(run: Run, options: SRFCA, first: OneShot, second: OneShot) -> OneShot:
 
 
 def _given_up(clusters: Clusters, one_shot: OneShot) -> tuple[list[Evidence], str | None]:
-    """Return the evidence of other clusters that lost an early trial, and whether that is sure.
+    """Return the evidence of other clusters that lost an early trial, and a doubt if it was close.
 
-    There is none if REFINE has made the winner the same.
+    There is none if REFINE has made the winner the same, or if parts of one cluster have led.
     """
     if one_shot.started is None or one_shot.rival is None or one_shot.parts:
         return [], None
@@ -318,7 +318,7 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     in_parts = first_part(run, options, parts, "parts")
     whole = first_part(run, options, grouping.partition, "whole")
     if lead_midway(in_parts, whole) < 1:
-        return replace(grouping, started=whole)
+        return replace(grouping, started=whole, rival=in_parts)
     return with_reason(
         replace(grouping, partition=parts, parts=True, started=in_parts, rival=whole),
         f"cut into {parts.num_clusters} parts at profile {middle:.4g}",
