@@ -69,6 +69,7 @@ def test_parts_of_clients_that_are_alike_are_not_kept(seed: int) -> None:
     result = ON_A_LINE.fit(federation)
     assert result.partition == Partition([0] * 40)
     assert result.history[-1].notes["chosen"] == "one model for all"
+    assert result.warning == result.history[-1].notes["warning"]
 
 
 @pytest.mark.parametrize("seed", [0, 2])
