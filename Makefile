@@ -6,7 +6,7 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test test-slow test-all lint types check docs bench clean
+.PHONY: demo test test-slow test-all lint types check docs package package-quick bench clean
 
 demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
@@ -31,11 +31,17 @@ check: lint types test-all  ## what CI runs
 docs: .venv/installed  ## the generated tables of the documentation
 	$(BIN)/python docs/make_tables.py
 
+package: .venv/installed-dev  ## wheel and sdist in dist/, checked; the demo in a fresh environment
+	$(BIN)/python tools/package.py
+
+package-quick: .venv/installed-dev  ## the same with the dependencies of .venv: seconds
+	$(BIN)/python tools/package.py --shared
+
 bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/pfl/installed  ## side by side
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md
 
 clean:
-	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo.html
+	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist demo.html
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -1,9 +1,12 @@
-"""One federated round of 100 clients x 5 steps of SGD: srfca and the plain loop.
+"""One federated round of SGD: srfca, the plain loop and ``torch.func.vmap``.
 
-``round_flower.py`` and ``round_pfl.py`` do the same with Flower and pfl-research.
+``--network`` is the paper's MLP, LEAF's convolutional network or LEAF's LSTM. ``round_flower.py``
+and ``round_pfl.py`` do the same with Flower and pfl-research.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,15 +17,17 @@ from setting import (
     ROUND_PURPOSE,
     Setting,
     best_threads,
-    client_arrays,
-    mlp,
     parse_setting,
+    round_arrays,
     round_batches,
+    round_network,
     thread_label,
     to_row,
     torch_threads,
 )
 from torch import Tensor
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.nn import functional
 from torch.nn.utils import vector_to_parameters
 
 from srfca import ClientData, LocalTraining, Simulation
@@ -30,13 +35,15 @@ from srfca.aggregation import Mean
 from srfca.federation import Round, ask
 from srfca.random import Key
 
+LIMIT = "one model on all samples, forward and backward"
+
 
 def contestants(setting: Setting) -> dict[str, Contestant]:
     """Return the contestants of this environment."""
-    w0 = to_row(mlp(setting.hidden))
-    x, y = client_arrays(setting)
+    w0 = to_row(round_network(setting))
+    x, y = round_arrays(setting)
     data = ClientData.from_arrays(list(zip(x, y, strict=True)))
-    federation = Simulation(data, mlp(setting.hidden), device="cpu", validation=0.0)
+    federation = Simulation(data, round_network(setting), device="cpu", validation=0.0)
     everyone, labels = np.arange(setting.num_clients), np.zeros(setting.num_clients, dtype=np.int64)
     local = LocalTraining(
         steps=1000 * setting.round_steps, local_steps=setting.round_steps,
@@ -50,7 +57,7 @@ def contestants(setting: Setting) -> dict[str, Contestant]:
         return float((models[0] - w0).norm())
 
     index = round_batches(setting)
-    module = mlp(setting.hidden)
+    module = round_network(setting)
 
     def loop(count: int) -> Tensor:
         total = torch.zeros_like(w0)
@@ -61,13 +68,48 @@ def contestants(setting: Setting) -> dict[str, Contestant]:
             total += to_row(module)
         return total / count
 
-    count = best_threads(lambda: loop(min(10, setting.num_clients)))
+    count = best_threads(lambda: loop(min(4, setting.num_clients)))
 
     def plain() -> float:
         with torch_threads(count):
             return float((loop(setting.num_clients) - w0).norm())
 
-    return {"srfca": srfca, f"plain loop, {thread_label(count)}": plain}
+    contestants: dict[str, Contestant] = {
+        "srfca": srfca, f"plain loop, {thread_label(count)}": plain,
+    }  # fmt: skip
+    if setting.network != "lstm":  # torch cannot batch LSTMs of several models on a CPU
+        contestants["torch.func.vmap, all clients"] = partial(vectorized, setting, x, y, index)
+
+    def limit() -> None:
+        everyone = torch.arange(setting.num_clients).unsqueeze(1)
+        for step in range(setting.round_steps):
+            inputs, targets = x[everyone, index[:, step]], y[everyone, index[:, step]]
+            functional.cross_entropy(module(inputs.flatten(0, 1)), targets.flatten()).backward()
+        module.zero_grad(set_to_none=True)
+
+    return {**contestants, LIMIT: limit}
+
+
+def vectorized(setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> float:
+    """Train all clients' models as one stack, and return the norm of the mean step."""
+    base = round_network(setting)
+    w0 = to_row(base)
+    stacked, _ = stack_module_state([base] * setting.num_clients)
+    parameters = {name: p.detach().requires_grad_() for name, p in stacked.items()}
+    optimizer = torch.optim.SGD(parameters.values(), lr=ROUND_LR)
+
+    def loss(state: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(functional_call(base, state, (x,)), y)
+
+    everyone = torch.arange(setting.num_clients).unsqueeze(1)
+    for step in range(setting.round_steps):
+        state = {name: p.detach() for name, p in parameters.items()}
+        inputs, targets = x[everyone, index[:, step]], y[everyone, index[:, step]]
+        for name, gradient in vmap(grad(loss))(state, inputs, targets).items():
+            parameters[name].grad = gradient
+        optimizer.step()
+    rows = torch.cat([p.detach().flatten(1) for p in parameters.values()], dim=1)
+    return float((rows.mean(0) - w0).norm())
 
 
 if __name__ == "__main__":

@@ -8,25 +8,26 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from plain import train
-from setting import FULL, QUICK, ROUND_LR, mlp, round_samples
+from setting import FULL, QUICK, ROUND_LR, Setting, round_network, round_samples
 from torch import Tensor
 
 client = ClientApp()
 
 
 @cache
-def load_batches(quick: bool) -> tuple[Tensor, Tensor]:
+def load_batches(setting: Setting) -> tuple[Tensor, Tensor]:
     """Return the batches of all clients, made once in each process, which has one core."""
     torch.set_num_threads(1)
-    return round_samples(QUICK if quick else FULL)
+    return round_samples(setting)
 
 
 @client.train()
 def train_client(message: Message, context: Context) -> Message:
     """Take the local steps of one client."""
-    quick = bool(message.content["config"]["quick"])
-    x, y = (part[int(context.node_config["partition-id"])] for part in load_batches(quick))
-    module = mlp((QUICK if quick else FULL).hidden)
+    config = message.content["config"]
+    setting = (QUICK if config["quick"] else FULL).of_network(config["network"])
+    x, y = (part[int(context.node_config["partition-id"])] for part in load_batches(setting))
+    module = round_network(setting)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     train(module, torch.optim.SGD(module.parameters(), lr=ROUND_LR), zip(x, y, strict=True))
     content = RecordDict(

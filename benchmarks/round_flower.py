@@ -1,4 +1,4 @@
-"""One federated round of Flower's simulation engine: FedAvg, 100 nodes x 5 steps of SGD."""
+"""One federated round of Flower's simulation engine: FedAvg, 5 steps of SGD on each node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from harness import Channel
-from setting import Setting, mlp, parse_setting, to_row
+from setting import Setting, parse_setting, round_network, to_row
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
@@ -58,7 +58,7 @@ def main(setting: Setting) -> None:
     """Serve rounds of one training, with one actor per core."""
     channel = Channel()
     server = ServerApp()
-    w0 = mlp(setting.hidden)
+    w0 = round_network(setting)
 
     @server.main()
     def train(grid: Grid, context: Context) -> None:
@@ -70,7 +70,7 @@ def main(setting: Setting) -> None:
         try:
             strategy.start(
                 grid, ArrayRecord(w0.state_dict()), num_rounds=10**6,
-                train_config=ConfigRecord({"quick": setting.quick}),
+                train_config=ConfigRecord({"quick": setting.quick, "network": setting.network}),
             )  # fmt: skip
         except BenchmarkOverError:
             return

@@ -1,4 +1,4 @@
-"""One federated round of pfl-research: FedAvg, 100 users x 5 steps of SGD.
+"""One federated round of pfl-research: FedAvg, 5 steps of SGD for each user.
 
 It runs in one process, or in several with ``python -m torch.distributed.run --nproc-per-node 2``.
 """
@@ -21,17 +21,25 @@ from pfl.data.sampling import MinimizeReuseUserSampler
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from setting import ROUND_LR, Setting, best_threads, mlp, parse_setting, round_samples, to_row
+from setting import (
+    ROUND_LR,
+    Setting,
+    best_threads,
+    parse_setting,
+    round_network,
+    round_samples,
+    to_row,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 
 
 class Net(nn.Module):
-    """The MLP with a loss, as pfl expects it."""
+    """The network with a loss, as pfl expects it."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
-        self.layers = mlp(setting.hidden)
+        self.layers = round_network(setting)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a batch."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from federated_round import LIMIT
 from harness import FOLDER, Process, Times, format_number, race, table
 from setting import FULL, QUICK, Setting, training_flops
 from whole_sr_fca import DIGITS
@@ -68,8 +69,12 @@ def _script(name: str) -> Processes:
     return lambda environments, arguments: [Process([sys.executable, name, *arguments])]
 
 
+def _round_of(network: str) -> Processes:
+    """Run the federated round with a network in all environments."""
+    return lambda environments, arguments: _round(environments, [*arguments, "--network", network])
+
+
 def _round(environments: Environments, arguments: list[str]) -> list[Process]:
-    """Run the federated round in all environments."""
     processes = _script("federated_round.py")(environments, arguments)
     if pfl := environments.python("pfl"):
         distributed = ["-m", "torch.distributed.run", "--nproc-per-node", str(CORES)]
@@ -112,6 +117,16 @@ def _limit_note(setting: Setting, times: Sequence[Times]) -> str:
     )
 
 
+def _share_note(setting: Setting, times: Sequence[Times]) -> str:
+    """Compare a round with the same samples through a single model."""
+    medians = {t.name: t.median for t in times}
+    share = medians[LIMIT] / medians["srfca"]
+    return (
+        f"The limit is one model on the samples of all clients at once, without any updates: "
+        f"srfca reaches {share:.0%} of it."
+    )
+
+
 def _data_note(setting: Setting, times: Sequence[Times]) -> str:
     """Tell if MNIST was missing."""
     digits = any(DIGITS in t.name for t in times) and not setting.quick
@@ -126,7 +141,17 @@ BENCHMARKS = {
     ),
     "federated_round": Benchmark(
         "One federated round: 100 clients x 5 steps, MLP 784-200-10, batch 50, SGD",
-        _round, 25, "norm of the step",
+        _round_of("mlp"), 25, "norm of the step", _share_note,
+    ),
+    "convolutional_round": Benchmark(
+        "One federated round: 16 clients x 5 steps, LEAF's CNN (two 5x5 convolutions, two dense "
+        "layers), batch 20, SGD",
+        _round_of("cnn"), 5, "norm of the step", _share_note,
+    ),
+    "recurrent_round": Benchmark(
+        "One federated round: 16 clients x 5 steps, LEAF's LSTM (2 layers of 200, 80 characters), "
+        "batch 20, SGD",
+        _round_of("lstm"), 5, "norm of the step", _share_note,
     ),
     "pairwise_losses": Benchmark(
         "All pairwise losses: 100 models on 100 clients of 600 samples, MLP 784-200-10",

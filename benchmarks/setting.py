@@ -1,4 +1,4 @@
-"""What all benchmarks share: sizes, client data with images of MNIST's shape, the paper's MLP.
+"""What all benchmarks share: sizes, made-up client data, and networks.
 
 Needs only torch, so that every environment draws exactly the same data and initial model.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+Network = Literal["mlp", "cnn", "lstm"]
 GROUPS = 4
+SYMBOLS = 80
+LENGTH = 80
+"""Characters of a text, as in the Shakespeare experiments."""
 ROUND_PURPOSE = "benchmark round"
 ROUND_LR = 0.1
 
@@ -35,6 +40,15 @@ class Setting:
     """Rows of the trimmed mean."""
     row_length: int = 10_000_000
     quick: bool = False
+    network: Network = "mlp"
+    """The network of the federated round."""
+
+    def of_network(self, network: Network) -> Setting:
+        """Return the sizes for a round with another network, whose steps take longer."""
+        if network == "mlp" or self.quick:
+            return replace(self, network=network)
+        sizes = {"num_clients": 16, "num_samples": 100, "batch_size": 20}
+        return replace(self, network=network, **sizes)
 
 
 FULL = Setting()
@@ -48,7 +62,9 @@ def parse_setting() -> Setting:
     """Return the sizes that the command line asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    return QUICK if parser.parse_known_args()[0].quick else FULL
+    parser.add_argument("--network", choices=["mlp", "cnn", "lstm"], default="mlp")
+    options = parser.parse_known_args()[0]
+    return (QUICK if options.quick else FULL).of_network(options.network)
 
 
 def client_arrays(setting: Setting, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -64,6 +80,61 @@ def client_arrays(setting: Setting, seed: int = 0) -> tuple[Tensor, Tensor]:
     group = (torch.arange(setting.num_clients) % GROUPS).unsqueeze(1)
     noise = torch.randn(setting.num_clients, setting.num_samples, 784, generator=g)
     return (rotated.flatten(2)[group, y] + 3 * noise) / 4, y
+
+
+def text_arrays(setting: Setting, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Draw random texts, and their next characters.
+
+    Returns:
+        x ``[m, n, LENGTH]`` and y ``[m, n]``.
+    """
+    g = torch.Generator().manual_seed(seed)
+    shape = (setting.num_clients, setting.num_samples)
+    return (
+        torch.randint(SYMBOLS, (*shape, LENGTH), generator=g),
+        torch.randint(SYMBOLS, shape, generator=g),
+    )
+
+
+def round_arrays(setting: Setting) -> tuple[Tensor, Tensor]:
+    """Return the clients' data for a federated round with the network of the setting."""
+    return text_arrays(setting) if setting.network == "lstm" else client_arrays(setting)
+
+
+def round_network(setting: Setting, seed: int = 0) -> nn.Module:
+    """Return the network of a federated round, initialized by the seed."""
+    if setting.network == "mlp":
+        return mlp(setting.hidden, seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return cnn(setting.hidden) if setting.network == "cnn" else LSTM(setting.hidden)
+
+
+def cnn(hidden: int) -> nn.Sequential:
+    """Return LEAF's network for FEMNIST, for ten classes; ``hidden`` sets its width."""
+    width = max(1, hidden // 100)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 16 * width, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16 * width, 32 * width, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * width * 49, 1024 * width), nn.ReLU(),
+        nn.Linear(1024 * width, 10),
+    )  # fmt: skip
+
+
+class LSTM(nn.Module):
+    """LEAF's network for Shakespeare: an embedding, two LSTM layers and a dense layer."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(SYMBOLS, 8)
+        self.lstm = nn.LSTM(8, hidden, num_layers=2, batch_first=True)
+        self.out = nn.Linear(hidden, SYMBOLS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map texts ``[n, length]`` to logits ``[n, SYMBOLS]``."""
+        states, _ = self.lstm(self.embedding(x))
+        return torch.as_tensor(self.out(states[:, -1]))
 
 
 def mlp(hidden: int, seed: int = 0) -> nn.Sequential:
@@ -126,8 +197,8 @@ def round_batches(setting: Setting) -> Tensor:
 
 
 def round_samples(setting: Setting) -> tuple[Tensor, Tensor]:
-    """Return these batches: x ``[m, steps, b, 784]``, y ``[m, steps, b]``."""
-    x, y = client_arrays(setting)
+    """Return these batches: x ``[m, steps, b, ...]``, y ``[m, steps, b]``."""
+    x, y = round_arrays(setting)
     clients = torch.arange(setting.num_clients).view(-1, 1, 1)
     index = round_batches(setting)
     return x[clients, index], y[clients, index]

@@ -22,6 +22,7 @@ class Options:
     exchange: Literal["models", "gradients"] = "models"
     start: Literal["random", "clients"] | np.ndarray = "random"
     threshold: float | str = "auto"
+    radius: float | Literal["auto"] = constrained("auto", more_than=0)
     weighted: bool = True
     name: str | None = None
     local: LocalTraining = field(default_factory=LocalTraining)
@@ -35,6 +36,7 @@ class Options:
     [
         {"k": 1}, {"k": np.int64(3)}, {"rate": None}, {"rate": 1}, {"rate": 0.5}, {"trim": 0},
         {"exchange": "gradients"}, {"start": np.zeros(2)}, {"threshold": "30%"}, {"threshold": 2},
+        {"radius": 0.5}, {"radius": "auto"},
         {"weighted": False}, {"name": "x"}, {"name": None},
     ],
 )  # fmt: skip
@@ -59,6 +61,8 @@ def test_allowed_values_are_accepted(values: dict[str, Any]) -> None:
         ({"exchange": None}, "unknown exchange 'None': choose from models, gradients"),
         ({"start": "client"}, "unknown start 'client': did you mean 'clients'"),
         ({"start": 3}, "unknown start '3'"),
+        ({"radius": "30%"}, "radius must be a number or 'auto', not '30%'"),
+        ({"radius": 0}, "radius must be positive or 'auto', not 0"),
         ({"weighted": "yes"}, "weighted must be True or False, not 'yes'"),
         ({"weighted": None}, "weighted must be True or False, not None"),
         ({"name": 3}, "name must be a str or None, not 3"),

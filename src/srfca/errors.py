@@ -11,11 +11,26 @@ _MAX_LISTED = 50
 
 
 class InputError(ValueError):
-    """Invalid user input; the message names it and says what is allowed."""
+    """Invalid user input; the message names it and says what is allowed.
+
+    Examples:
+        >>> from srfca import LocalTraining
+        >>> try:
+        ...     LocalTraining(steps=0)
+        ... except InputError as error:
+        ...     print(error)
+        steps must be at least 1, not 0
+    """
 
 
 class SrfcaWarning(UserWarning):
-    """A run that is valid but doubtful, by its settings or by its outcome."""
+    """A run that is valid but doubtful, by its settings or by its outcome.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", SrfcaWarning)  # a doubtful run stops here
+    """
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:

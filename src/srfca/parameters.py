@@ -63,6 +63,16 @@ def constrained(
 
     ``check_parameters`` enforces it. None and strings pass where the field's type allows them.
 
+    Args:
+        default: Of the field; without it the field must be given.
+        at_least: The least allowed value.
+        more_than: Values must be more than this.
+        at_most: The largest allowed value.
+        less_than: Values must be less than this.
+
+    Returns:
+        A ``dataclasses.field``.
+
     >>> @dataclass
     ... class Options:
     ...     k: int = constrained(2, at_least=1)
@@ -93,7 +103,8 @@ def check_parameters(options: Any, prefix: str = "") -> None:
         kinds = _alternatives(hints[parameter.name])
         if _accepts(value, kinds, constraint_of(parameter)):
             continue
-        if names := choices(hints[parameter.name]):
+        names = choices(hints[parameter.name])
+        if names and not {int, float} & set(kinds):
             raise unknown(name, value, names)
         allowed = _describe(value, kinds, constraint_of(parameter))
         raise InputError(f"{name} must be {allowed}, not {value!r}")
@@ -143,6 +154,8 @@ def _describe(value: Any, kinds: tuple[Any, ...], constraint: Constraint | None)
             words.append(number if constraint is None or not right_type else str(constraint))
         elif kind is bool:
             words.append("True or False")
+        elif get_origin(kind) is Literal:
+            words += map(repr, get_args(kind))
         else:
             words.append("None" if kind is NoneType else f"a {getattr(kind, '__name__', kind)}")
     return " or ".join(dict.fromkeys(words))

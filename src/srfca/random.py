@@ -180,11 +180,16 @@ def _digest(text: str) -> int:
 
 def _mix(z: Tensor) -> Tensor:
     """Apply SplitMix64's finalizer."""
-    z = (z ^ _shift(z, 30)) * _MIX1
-    z = (z ^ _shift(z, 27)) * _MIX2
-    return z ^ _shift(z, 31)
+    z = z ^ _shift(z, 30)
+    z *= _MIX1
+    z ^= _shift(z, 27)
+    z *= _MIX2
+    z ^= _shift(z, 31)
+    return z
 
 
 def _shift(z: Tensor, places: int) -> Tensor:
     """Shift signed 64-bit integers right, filling with zeros."""
-    return (z >> places) & ((1 << (64 - places)) - 1)
+    shifted = z >> places
+    shifted &= (1 << (64 - places)) - 1
+    return shifted

@@ -165,6 +165,9 @@ class SRFCAClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
             groups: ``[n]`` the group of each row, strings or whole numbers. Without it, or if there
                 is one group only, all rows share one model.
 
+        Returns:
+            The classifier itself.
+
         Raises:
             ValueError: If the data cannot be used.
         """
@@ -181,6 +184,9 @@ class SRFCAClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
             X: ``[n, features]`` inputs.
             groups: ``[n]`` the group of each row, which must be one of those in ``fit``.
 
+        Returns:
+            ``[n]``
+
         Raises:
             ValueError: If a group has no model, or it is not given.
         """
@@ -194,6 +200,9 @@ class SRFCAClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
         Args:
             X: ``[n, features]`` inputs.
             groups: ``[n]`` the group of each row.
+
+        Returns:
+            ``[n, C]``
 
         Raises:
             ValueError: If a group has no model, or it is not given.
@@ -210,6 +219,9 @@ class SRFCAClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
             X: ``[n, features]`` inputs.
             y: ``[n]`` true classes.
             groups: ``[n]`` the group of each row.
+
+        Returns:
+            From 0 to 1.
 
         Raises:
             ValueError: If a group has no model, or it is not given.
@@ -239,6 +251,16 @@ class SRFCARegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
         labels_: ``[m]`` the cluster of each group, -1 for none.
         result_: The ``Result`` of the method.
         n_features_in_: The number of inputs.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> X, shop = rng.normal(size=(600, 2)), np.arange(600) % 12
+        >>> y = X[:, 0] * np.where(shop % 2, 1, -1)
+        >>> regressor = SRFCARegressor(model="linear").fit(X, y, shop)
+        >>> regressor.labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+        >>> regressor.predict([[2.0, 0.0], [2.0, 0.0]], groups=[0, 1]).round().tolist()
+        [-2.0, 2.0]
     """
 
     _target_kind = "values"
@@ -251,6 +273,9 @@ class SRFCARegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
             y: ``[n]`` values.
             groups: ``[n]`` the group of each row, strings or whole numbers. Without it, or if there
                 is one group only, all rows share one model.
+
+        Returns:
+            The regressor itself.
 
         Raises:
             ValueError: If the data cannot be used.
@@ -266,6 +291,9 @@ class SRFCARegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
             X: ``[n, features]`` inputs.
             groups: ``[n]`` the group of each row, which must be one of those in ``fit``.
 
+        Returns:
+            ``[n]``
+
         Raises:
             ValueError: If a group has no model, or it is not given.
         """
@@ -280,6 +308,9 @@ class SRFCARegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
             X: ``[n, features]`` inputs.
             y: ``[n]`` true values.
             groups: ``[n]`` the group of each row.
+
+        Returns:
+            At most 1.
 
         Raises:
             ValueError: If a group has no model, or it is not given.

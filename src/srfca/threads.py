@@ -29,6 +29,12 @@ def limit_spinning() -> None:
     Sets the environment variable ``GOMP_SPINCOUNT``, also for child processes, unless it or
     ``OMP_WAIT_POLICY`` is already set. The OpenMP runtime reads it when it is loaded, so this only
     has an effect if it is called before torch is imported. Importing srfca never calls it.
+
+    Examples:
+        Before anything else is imported::
+            from srfca.threads import limit_spinning
+            limit_spinning()
+            import torch
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))

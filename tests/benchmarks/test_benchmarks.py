@@ -32,8 +32,8 @@ def test_cpu_benchmarks_run(tmp_path: Path) -> None:
     done = run(script, "--quick", "--envs", str(tmp_path / "none"), "--out", str(page))
     assert done.returncode == 0, done.stderr
     text = page.read_text()
-    assert text.count("**srfca**") == 5
-    assert text.count("\n| plain loop") == 5
+    assert text.count("**srfca**") == 7
+    assert text.count("\n| plain loop") == 7
     for name in ("fused Adam", "lazy pivots", "scipy.stats.trim_mean", "sequential, pair by pair"):
         assert name in text, text
     assert "srfca reaches" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from srfca import __version__
 from srfca.data import DATASETS
 from srfca.experiments import config
 from srfca.methods import METHODS
@@ -77,8 +79,25 @@ def test_list_shows_experiments_methods_and_data_sets() -> None:
     assert "Ghosh et al., NeurIPS 2020" in done.stdout
 
 
+def test_list_as_json_has_all_that_the_tables_have() -> None:
+    done = srfca("list", "--json")
+    assert done.returncode == 0, done.stderr
+    catalog = json.loads(done.stdout)
+    assert [experiment["name"] for experiment in catalog["experiments"]] == config.names()
+    assert {dataset["key"] for dataset in catalog["datasets"]} == set(DATASETS.keys())
+    methods = {method["key"]: method for method in catalog["methods"]}
+    assert methods.keys() == METHODS.items().keys()
+    assert methods["ifca"]["needs"] == "K"
+    assert methods["oracle"]["needs"] == "truth"
+    assert methods["sr-fca"]["needs"] is None
+    assert METHODS[methods["ifca"]["class"]] is METHODS["ifca"]
+    both = srfca("list", "--json", "--markdown")
+    assert both.returncode == 2
+    assert "not both" in both.stderr
+
+
 def test_version() -> None:
-    assert srfca("--version").stdout.startswith("srfca 0.")
+    assert srfca("--version").stdout == f"srfca {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 from srfca import Result
 from srfca.analysis import Analysis
 from srfca.cli.app import app
+from srfca.cli.options import method_keys
 from srfca.errors import InputError
-from srfca.experiments import runner
+from srfca.experiments import config, runner
+from srfca.experiments.compare import without_truth_if_unknown
+from srfca.methods import all_methods
 from srfca.report import tables
 from tests.cli.command import QUICK, srfca
 from tests.cli.test_run import METHOD
@@ -45,6 +48,20 @@ def test_tables_are_plain_when_piped(tmp_path: Path) -> None:
     assert len(Result.load(folder).models) == 2
     settings = json.loads((folder / "run.json").read_text())["settings"]
     assert settings["local_training"]["steps"] == 40
+
+
+def test_all_stands_for_every_method_that_can_run() -> None:
+    """Nothing is trained: the specs are made, and the first thing that is wrong is said."""
+    done = srfca("compare", "rotated-digits", "--methods", "all,nothing")
+    assert done.returncode == 2
+    assert "nothing" in done.stderr
+    keys = method_keys("ifca:restarts=2,all,SR-FCA")
+    assert keys[0] == "ifca:restarts=2"
+    assert sorted(keys[1:]) == sorted(method.key for method in all_methods())
+    known, unknown = (
+        without_truth_if_unknown(config.load(name), keys) for name in ("rotated-digits", "femnist")
+    )
+    assert set(known) - set(unknown) == {"oracle"}
 
 
 def test_several_seeds_give_a_mean_and_a_deviation() -> None:

@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
-from srfca.engine.backends.autograd import Network
+from srfca.engine.backends.autograd import Network, Precision
 from srfca.engine.backends.dense import DenseNetwork
-from srfca.engine.backends.select import select_network
+from srfca.engine.backends.select import select_network, takes_channels_last
 from srfca.engine.loss import Loss, cross_entropy, squared_error
-from srfca.models import mlp
+from srfca.models import CNN, ResNet9, mlp
 
 X = torch.randn(4, 6)
 CLASSES = torch.tensor([0, 2, 1, 0])
@@ -101,13 +102,60 @@ def test_a_sequence_is_not_dense_for_other_losses_or_shapes() -> None:
     def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs - targets).abs().mean(1)
 
-    cases: list[tuple[Loss, Tensor, Tensor, str]] = [
+    cases: list[tuple[Loss, Tensor, Tensor, Precision]] = [
         (absolute, X, torch.randn(4, 3), "float32"),
         (cross_entropy, torch.randn(4, 2, 6), CLASSES, "float32"),
         (cross_entropy, X, CLASSES, "bf16"),
     ]
     for loss, x, y, precision in cases:
         assert type(select_network(module, loss, x, y, precision, False)) is Network
+
+
+class Viewed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.out = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.out(self.convolution(x).relu().view(len(x), -1)))
+
+
+def flattened() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "expected"),
+    [
+        (flattened, (3, 8, 8), True),
+        (CNN(size=8), (8, 8), True),
+        (ResNet9(width=2), (3, 8, 8), True),
+        (Viewed, (3, 8, 8), False),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)), (3, 8, 8), False),
+        (flattened, (3, 9, 9), False),
+    ],
+)
+def test_channels_lie_last_where_the_module_takes_it(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], expected: bool
+) -> None:
+    assert takes_channels_last(make(), torch.randn(4, *shape)) == expected
+
+
+@pytest.mark.parametrize("make", [flattened, Viewed])
+def test_images_are_trained_with_channels_in_either_place(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = make().double()
+    x, y = torch.randn(5, 3, 8, 8).double(), torch.tensor([0, 2, 1, 0, 1])
+    network = select_network(module, cross_entropy, x, y, "float32", False)
+    assert network.channels_last == (make is flattened)
+    state = network.empty_state(1, torch.device("cpu"))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            state[name][0].copy_(parameter)
+    network.gradients(state).compute(x.unsqueeze(0), y.unsqueeze(0), torch.ones(1, 5).double())
+    functional.cross_entropy(module(x), y, reduction="sum").backward()
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(state[name].grad, parameter.grad.unsqueeze(0))
 
 
 @settings(deadline=None, max_examples=40)

@@ -19,10 +19,12 @@ from srfca.federation import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Replies,
     Request,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subspaces,
@@ -97,6 +99,10 @@ class Stub:
                 return ClientScores(torch.zeros(count), None, torch.ones(count))
             case Subspaces(rank=rank):
                 return torch.zeros(count, 3, rank)
+            case SharedSamples(size=size):
+                return torch.zeros(count, size, 4, dtype=torch.float64)
+            case Outputs(inputs=inputs):
+                return torch.zeros(count, len(inputs), 3)
             case Collect():
                 return torch.zeros(count, 1)
         raise AssertionError(request.name)

@@ -21,11 +21,13 @@ from srfca.federation import (
     LossMoments,
     Mixture,
     OutputMoments,
+    Outputs,
     Personal,
     Phase,
     Posterior,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Subsample,
     Subspaces,
@@ -116,6 +118,10 @@ def test_other_requests_of_some_clients() -> None:
     assert balanced.models.shape == (2, 5)
     assert balanced.class_shares.shape == (2, 4)
     assert Subspaces(CLIENTS, 2).select(INDEX).clients.tolist() == [6, 4]
+    assert SharedSamples(CLIENTS, 2).select(INDEX).clients.tolist() == [6, 4]
+    outputs = Outputs(CLIENTS, ROWS, torch.ones(4, 2)).select(INDEX)
+    assert torch.equal(outputs.models, ROWS[[2, 0]])
+    assert outputs.inputs.shape == (4, 2)
     personal = Personal(Coordinates(((0, 1),)), 0, "x")
     assert Collect(CLIENTS, personal).select(INDEX).personal is personal
 

@@ -33,7 +33,7 @@ def load_data(context: Context) -> ClientData:
 
 
 def make_app(**options: Any) -> Any:
-    defaults: dict[str, Any] = {"model": MODEL, "data": load_data, "device": "cpu"}
+    defaults: dict[str, Any] = {"model": MODEL, "data": load_data, "device": "cpu", "share": 40}
     return client_app(**defaults | options)
 
 

@@ -25,11 +25,13 @@ from srfca.federation import (
     LossMoments,
     Mixture,
     OutputMoments,
+    Outputs,
     Personal,
     Posterior,
     Request,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -156,6 +158,9 @@ def requests() -> dict[str, Request[Any]]:
         "shares": Shares(CLIENTS, models(3)),
         "shares, mixture": Shares(CLIENTS, mixture(4)),
         "subspaces": Subspaces(CLIENTS, 2),
+        "shared samples": SharedSamples(CLIENTS, 4, seed=1),
+        "shared inputs": SharedSamples(CLIENTS, 40, targets=False),
+        "outputs": Outputs(CLIENTS, models(4), torch.ones(3, 6, dtype=torch.float64)),
     }
 
 
@@ -169,6 +174,12 @@ def test_a_request_may_be_empty() -> None:
     assert federation.ask(Shares(nobody, models(2))).values.shape == (0, 2)
     assert len(federation.ask(Scores(nobody, models(1)[:0])).values) == 0
     assert federation.ask(Subspaces(nobody, 2)).values.shape == (0, 6, 2)
+    assert federation.ask(SharedSamples(nobody, 3)).values.shape == (0, 3, 7)
+    assert federation.ask(Outputs(nobody, models(1)[:0], torch.ones(2, 6))).values.shape == (
+        0,
+        2,
+        4,
+    )
     assert federation.ask(ClassCounts(nobody)).values.shape == (0, 4)
     assert federation.ask(BalancedLosses(nobody, models(3), SHARES)).values.shape == (0, 3)
     assert federation.traffic.messages == messages

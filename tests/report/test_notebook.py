@@ -81,7 +81,7 @@ def test_a_result_draws_charts(run: tuple[Result, Simulation]) -> None:
         result.plot("confidence")
     assert result.plot("confidence", federation).to_dict()["datasets"]
     with pytest.raises(InputError, match="unknown chart"):
-        result.plot("nothing")
+        result.plot("nothing")  # type: ignore[arg-type]
 
 
 def test_a_result_writes_a_report(run: tuple[Result, Simulation], tmp_path: Path) -> None:

@@ -85,6 +85,9 @@ def trim_count(count: int, beta: float, at_least: int = 0) -> int:
         beta: Fraction that is dropped on each side, in [0, 1/2).
         at_least: The least number, as far as a value is left; beta = 0 drops none.
 
+    Returns:
+        The number of values to drop on each side, at most ``(count - 1) // 2``.
+
     Raises:
         InputError: If beta is out of range.
 
@@ -180,6 +183,10 @@ def krum(rows: Tensor, byzantine: int, keep: int = 1) -> Tensor:
 
     Raises:
         InputError: If there are too few rows, or ``keep`` exceeds the number of honest rows.
+
+    Examples:
+        >>> krum(torch.tensor([[0.0], [0.1], [0.3], [0.6], [99.0]]), byzantine=1)
+        tensor([0.1000])
     """
     _check(rows)
     count = len(rows)

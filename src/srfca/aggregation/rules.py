@@ -24,7 +24,15 @@ from srfca.parameters import check_parameters, constrained
 
 @runtime_checkable
 class Aggregation(Protocol):
-    """A named rule from the rows of a cluster's clients to one row."""
+    """A named rule from the rows of a cluster's clients to one row.
+
+    A rule of your own is a frozen dataclass with a ``key`` of its own, called like those that are
+    here.
+
+    Examples:
+        >>> isinstance(Median(), Aggregation), Median.key in AGGREGATIONS
+        (True, True)
+    """
 
     key: ClassVar[str]
     """The rule's name in requests, experiments and on the command line."""
@@ -75,6 +83,12 @@ class TrimmedMean:
 
     Raises:
         InputError: If a value is out of range.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[1.0], [2.0], [3.0], [100.0]])
+        >>> TrimmedMean(beta=0.25)(rows, torch.ones(4))
+        tensor([2.5000])
     """
 
     key: ClassVar[str] = "trimmed_mean"
@@ -91,7 +105,13 @@ class TrimmedMean:
 
 @dataclass(frozen=True)
 class Median:
-    """The coordinate-wise median; all clients have equal weight."""
+    """The coordinate-wise median; all clients have equal weight.
+
+    Examples:
+        >>> import torch
+        >>> Median()(torch.tensor([[1.0], [2.0], [100.0]]), torch.ones(3))
+        tensor([2.])
+    """
 
     key: ClassVar[str] = "median"
 
@@ -106,6 +126,12 @@ class GeometricMedian:
 
     It bears up to half of the rows being corrupt, and unlike the coordinate-wise median it does not
     depend on the coordinates.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[0.0, 0.0], [0.0, 0.0], [9.0, 9.0]])
+        >>> bool(GeometricMedian()(rows, torch.ones(3)).abs().max() < 1e-6)
+        True
     """
 
     key: ClassVar[str] = "geometric_median"
@@ -125,6 +151,12 @@ class ClippedMean:
 
     Raises:
         InputError: If the limit is less than 1.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[0.0], [1.0], [2.0], [3.0], [100.0]])
+        >>> ClippedMean(limit=2.0)(rows, torch.ones(5))
+        tensor([2.])
     """
 
     key: ClassVar[str] = "clipped_mean"
@@ -148,6 +180,12 @@ class CenteredClipping:
 
     Raises:
         InputError: If a value is out of range.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[0.0], [1.0], [2.0], [3.0], [100.0]])
+        >>> bool(CenteredClipping()(rows, torch.ones(5)) < 3)
+        True
     """
 
     key: ClassVar[str] = "centered_clipping"
@@ -172,6 +210,12 @@ class Krum:
 
     Raises:
         InputError: If a value is out of range.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[0.0], [0.1], [0.3], [0.6], [99.0]])
+        >>> Krum(beta=0.2)(rows, torch.ones(5))
+        tensor([0.1000])
     """
 
     key: ClassVar[str] = "krum"
@@ -198,6 +242,12 @@ class MultiKrum:
 
     Raises:
         InputError: If a value is out of range.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[0.0], [1.0], [2.0], [3.0], [99.0]])
+        >>> MultiKrum(beta=0.2)(rows, torch.ones(5))
+        tensor([1.5000])
     """
 
     key: ClassVar[str] = "multi_krum"
@@ -225,6 +275,12 @@ class Bulyan:
 
     Raises:
         InputError: If a value is out of range.
+
+    Examples:
+        >>> import torch
+        >>> rows = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [99.0]])
+        >>> bool(Bulyan(beta=0.15)(rows, torch.ones(7)) < 5)
+        True
     """
 
     key: ClassVar[str] = "bulyan"
@@ -258,8 +314,12 @@ def aggregation_named(key: str, **parameters: Any) -> Aggregation:
     """Return the rule of a key.
 
     Args:
-        key: One of ``AGGREGATIONS``.
+        key: One of ``AGGREGATIONS``: ``mean``, ``trimmed_mean``, ``median``, ``geometric_median``,
+            ``clipped_mean``, ``centered_clipping``, ``krum``, ``multi_krum`` or ``bulyan``.
         **parameters: The fields of the rule.
+
+    Returns:
+        The rule.
 
     Raises:
         InputError: If there is no such rule, or the parameters are not those of the rule.
@@ -293,7 +353,24 @@ RobustAggregation = Literal[
 
 
 def robust_aggregation(key: RobustAggregation, beta: float, at_least: int = 0) -> Aggregation:
-    """Return a robust rule by its key; beta and at_least are for those that drop clients."""
+    """Return a robust rule by its key; beta and at_least are for those that drop clients.
+
+    Args:
+        key: ``trimmed_mean``, ``median``, ``geometric_median``, ``clipped_mean``,
+            ``centered_clipping``, ``krum``, ``multi_krum`` or ``bulyan``.
+        beta: The fraction of clients to drop or to tolerate, in [0, 1/2).
+        at_least: Clients to drop in small clusters too, if beta is not 0.
+
+    Returns:
+        The rule.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Examples:
+        >>> robust_aggregation("krum", beta=0.1), robust_aggregation("median", beta=0.1)
+        (Krum(beta=0.1, at_least=0), Median())
+    """
     if key in ("trimmed_mean", "krum", "multi_krum", "bulyan"):
         return aggregation_named(key, beta=beta, at_least=at_least)
     return aggregation_named(key)

@@ -103,7 +103,12 @@ class Analysis:
         return f"Analysis({self.method}, seed {self.seed}, {count} clients: {self.verdict})"
 
     def with_reference(self, reference: Reference | None) -> Analysis:
-        """Return the same analysis, compared with other runs."""
+        """Return the same analysis, compared with other runs.
+
+        Args:
+            reference: Scores of the answer, of one model for all, and of training alone; None for
+                none.
+        """
         return replace(self, reference=reference)
 
     def table(self) -> Columns:
@@ -127,6 +132,12 @@ class Analysis:
     def to_csv(self, path: str | Path) -> Path:
         """Write ``table()`` as CSV, atomically.
 
+        Args:
+            path: The file.
+
+        Returns:
+            The path.
+
         Raises:
             InputError: If the file cannot be written.
         """
@@ -136,6 +147,12 @@ class Analysis:
 
     def save(self, folder: str | Path) -> Path:
         """Write ``analysis.json`` into a folder, atomically, and return its path.
+
+        Args:
+            folder: It is made if it does not exist.
+
+        Returns:
+            The path of the file.
 
         Raises:
             InputError: If the folder cannot be written to.
@@ -147,6 +164,12 @@ class Analysis:
     @classmethod
     def load(cls, folder: str | Path) -> Analysis:
         """Read what ``save`` wrote.
+
+        Args:
+            folder: Where ``analysis.json`` is.
+
+        Returns:
+            An equal analysis.
 
         Raises:
             InputError: If the folder holds no analysis, or a damaged one.

@@ -51,9 +51,26 @@ def analyze(
         class_names: Of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
 
+    Returns:
+        The answer: plain data, without models and samples.
+
     Raises:
         InputError: If the clients are others than the result's, there are not as many names as
             features or classes, or ``replicates`` is not positive.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import OneShotKMeans
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation = Simulation(regressions, models.linear(5))
+        >>> result = OneShotKMeans(k=2, local=LocalTraining(steps=20)).fit(federation)
+        >>> answer = analyze(result, federation, replicates=10)
+        >>> answer.clusters()["clients"], answer.confidence.memberships.shape
+        ([4, 4], (8, 2))
+        >>> [difference.cluster for difference in answer.differences.by_cluster]
+        [0, 1]
+        >>> answer.structure.source, len(answer.differences.layers), answer.reference
+        ('losses', 1, None)
     """
     require(
         tuple(federation.client_ids) == result.client_ids,

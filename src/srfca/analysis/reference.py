@@ -52,8 +52,21 @@ def train_reference(
         local: How clients train.
         monitor: Follows the stages.
 
+    Returns:
+        Scores of the result, of the global model and of the clients' own models.
+
     Raises:
         InputError: If training diverges.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import OneShotKMeans
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=20)
+        >>> result = OneShotKMeans(k=2, local=local).fit(federation)
+        >>> reference = train_reference(result, federation, local)
+        >>> reference.split, bool(reference.answer.loss.mean() < reference.together.loss.mean())
+        ('test', True)
     """
     split = best_split(federation)
     together = FedAvg(local=local).fit(federation, result.seed, monitor)

@@ -30,6 +30,13 @@ class ProgressBars(Monitor):
 
     Attributes:
         prefix: Text before the name of each stage.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import FedAvg
+        >>> federation = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> method = FedAvg(local=LocalTraining(steps=5))
+        >>> result = method.fit(federation, callbacks=ProgressBars())
     """
 
     def __init__(self) -> None:

@@ -25,8 +25,15 @@ def make_trackers(texts: Iterable[str], name: str) -> list[Tracker]:
             project.
         name: Of the run.
 
+    Returns:
+        A tracker for each text.
+
     Raises:
         InputError: If a kind is unknown, a place is empty, or a package is missing.
+
+    Examples:
+        >>> [type(tracker).__name__ for tracker in make_trackers(["tensorboard"], "demo")]
+        ['TensorBoard']
     """
     made = []
     for text in texts:

@@ -23,6 +23,10 @@ class MLflow(Tracker):
 
     Raises:
         InputError: If the package mlflow is missing.
+
+    Examples:
+        With the package mlflow (``srfca[mlflow]``)::
+            result = SRFCA().fit(federation, callbacks=MLflow("hospitals"))
     """
 
     def __init__(

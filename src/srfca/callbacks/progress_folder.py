@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, time
-from typing import Any
+from typing import Any, Literal
 
 from safetensors.torch import save
 
@@ -41,7 +41,7 @@ MAX_NAMES = 200
 """Most clients that ``now.json`` names."""
 
 
-def stage_file(number: int, kind: str) -> str:
+def stage_file(number: int, kind: Literal["json", "safetensors"]) -> str:
     """Return the name of a stage's file: ``kind`` is ``json`` or ``safetensors``."""
     return f"stage-{number}.{kind}"
 
@@ -58,6 +58,17 @@ class ProgressFolder(Monitor):
 
     Raises:
         InputError: If the folder cannot be written to.
+
+    Examples:
+        >>> import tempfile
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import FedAvg
+        >>> federation = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> method = FedAvg(local=LocalTraining(steps=5))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = method.fit(federation, callbacks=ProgressFolder(folder))
+        ...     sorted(path.name for path in Path(folder, "progress").glob("*.safetensors"))
+        ['stage-0.safetensors']
     """
 
     def __init__(self, folder: str | Path, experiment: str = "") -> None:
@@ -132,13 +143,22 @@ class ProgressFolder(Monitor):
         self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Note why a run failed, also outside of ``fit``."""
+        """Note why a run failed, also outside of ``fit``.
+
+        Args:
+            error: What ended the run.
+        """
         stopped = isinstance(error, KeyboardInterrupt)
         message = "interrupted" if stopped else str(error) or type(error).__name__
         self._set(state="failed", message=message)
 
     def serving(self, client_ids: Sequence[str], connected: Sequence[str]) -> None:
-        """Note that a server places new clients, and which of its clients are connected."""
+        """Note that a server places new clients, and which of its clients are connected.
+
+        Args:
+            client_ids: All clients, placed ones included.
+            connected: Those that are connected.
+        """
         if tuple(client_ids) != tuple(self._start["client_ids"]):
             self._start["client_ids"] = tuple(client_ids)
             if "started" in self._start:
@@ -157,13 +177,22 @@ class ProgressFolder(Monitor):
         )
 
     def note(self, text: str, warning: bool = False) -> None:
-        """Add a message to the log of the run."""
+        """Add a message to the log of the run.
+
+        Args:
+            text: The message.
+            warning: Whether it is a warning.
+        """
         self._log.append({"time": time(), "warning": warning, "text": text})
         self._write_now()
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
-        """Note an error that ends the ``with`` block."""
+        """Note an error that ends the ``with`` block.
+
+        Yields:
+            Nothing.
+        """
         try:
             yield
         except BaseException as error:
@@ -172,7 +201,11 @@ class ProgressFolder(Monitor):
 
     @contextmanager
     def noting_warnings(self) -> Iterator[None]:
-        """Note Python's warnings inside the ``with`` block, besides showing them."""
+        """Note Python's warnings inside the ``with`` block, besides showing them.
+
+        Yields:
+            Nothing.
+        """
         show = warnings.showwarning
 
         def note(message: Warning | str, *details: Any, **names: Any) -> None:
@@ -192,6 +225,9 @@ class ProgressFolder(Monitor):
         Args:
             logger: The log.
             package: Name of the package's folder; messages of other files are not noted.
+
+        Yields:
+            Nothing.
         """
         handler = _Handler(self, package)
         logger.addHandler(handler)

@@ -20,6 +20,10 @@ class TensorBoard(Tracker):
 
     Raises:
         InputError: If the package tensorboard is missing, or the folder cannot be written to.
+
+    Examples:
+        With the package tensorboard (``srfca[tensorboard]``)::
+            result = SRFCA().fit(federation, callbacks=TensorBoard("runs"))
     """
 
     def __init__(self, folder: str | Path = "tensorboard", name: str | None = None) -> None:

@@ -25,6 +25,25 @@ class Tracker(Monitor):
 
     Args:
         name: Of the run; None is the method and the seed.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import FedAvg
+        >>> class Printer(Tracker):
+        ...     def begin(self, name, parameters):
+        ...         print(name)
+        ...     def log(self, values, step):
+        ...         print(step, sorted(values)[0].split("/")[0])
+        ...     def finish(self, succeeded):
+        ...         print("done" if succeeded else "failed")
+        >>> federation = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> method = FedAvg(local=LocalTraining(steps=5))
+        >>> result = method.fit(federation, callbacks=Printer())
+        global-seed0
+        1 round
+        2 stage
+        3 final
+        done
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -34,15 +53,29 @@ class Tracker(Monitor):
 
     @abstractmethod
     def begin(self, name: str, parameters: Mapping[str, Any]) -> None:
-        """Begin a run with these parameters."""
+        """Begin a run with these parameters.
+
+        Args:
+            name: Of the run.
+            parameters: What tables of runs show.
+        """
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Log numbers."""
+        """Log numbers.
+
+        Args:
+            values: Numbers by name, such as ``round/accuracy``.
+            step: How many rounds and stages are done.
+        """
 
     @abstractmethod
     def finish(self, succeeded: bool) -> None:
-        """End the run."""
+        """End the run.
+
+        Args:
+            succeeded: Whether the run has ended without an error.
+        """
 
     def run_start(self, start: RunStart) -> None:
         """Begin a run.

@@ -18,6 +18,10 @@ class WandB(Tracker):
 
     Raises:
         InputError: If the package wandb is missing.
+
+    Examples:
+        With the package wandb (``srfca[wandb]``)::
+            result = SRFCA().fit(federation, callbacks=WandB("hospitals", mode="offline"))
     """
 
     def __init__(self, project: str = "srfca", name: str | None = None, **options: Any) -> None:

@@ -26,48 +26,52 @@ from srfca.cli import (
     watch,
 )
 from srfca.cli.console import show_error
+from srfca.cli.help import Command, Group
 from srfca.errors import InputError
 from srfca.threads import limit_spinning
 
 
-def _make_app(help_text: str) -> typer.Typer:
+def _make_app(help_text: str, add_completion: bool = False) -> typer.Typer:
     return typer.Typer(
+        cls=Group,
         help=help_text,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=add_completion,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if sys.stdout.isatty() else None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 
-app = _make_app("Clustered federated learning without knowing the number of clusters.")
-app.command("list")(catalog.list_all)
-app.command("run")(run.run)
-app.command("resume")(run.resume)
-app.command("compare")(compare.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.command("stress")(stress.stress)
-app.command("tune")(tune.tune)
-app.command("predict")(predict.predict)
-app.command("assign")(predict.assign)
-app.command("export")(export.export)
-app.command("report")(report.report)
-app.command("figure")(report.figure)
-app.command("watch")(watch.watch)
-app.command("theory")(theory.theory)
+app = _make_app(
+    "Clustered federated learning without knowing the number of clusters.", add_completion=True
+)
+app.command("list", cls=Command)(catalog.list_all)
+app.command("run", cls=Command)(run.run)
+app.command("resume", cls=Command)(run.resume)
+app.command("compare", cls=Command)(compare.compare)
+app.command("reproduce", cls=Command)(reproduce.reproduce)
+app.command("stress", cls=Command)(stress.stress)
+app.command("tune", cls=Command)(tune.tune)
+app.command("predict", cls=Command)(predict.predict)
+app.command("assign", cls=Command)(predict.assign)
+app.command("export", cls=Command)(export.export)
+app.command("report", cls=Command)(report.report)
+app.command("figure", cls=Command)(report.figure)
+app.command("watch", cls=Command)(watch.watch)
+app.command("theory", cls=Command)(theory.theory)
 
 data_app = _make_app("Check and download data sets.")
-data_app.command("check")(data.check)
-data_app.command("get")(data.get)
+data_app.command("check", cls=Command)(data.check)
+data_app.command("get", cls=Command)(data.get)
 app.add_typer(data_app, name="data")
 
 bench_app = _make_app("Benchmarks.")
-bench_app.command("field")(bench.field)
+bench_app.command("field", cls=Command)(bench.field)
 app.add_typer(bench_app, name="bench")
 
 flower_app = _make_app("Real clients, with Flower.")
-flower_app.command("new")(flower.new)
+flower_app.command("new", cls=Command)(flower.new)
 app.add_typer(flower_app, name="flower")
 
 

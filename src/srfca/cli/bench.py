@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srfca.cli import completion
 from srfca.cli.console import show_error
 from srfca.cli.options import (
     DataDir,
@@ -54,6 +55,7 @@ def field(
         str | None,
         typer.Option(
             metavar="KEY,...",
+            autocompletion=completion.method_list,
             help="Methods of 'srfca list', or your MODULE:CLASS; default: "
             "sr-fca,oracle,global,local,ifca,fedem.",
         ),
@@ -87,7 +89,10 @@ def field(
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
-    """Compare SR-FCA with its baselines on federations of the literature, in one table."""
+    """Compare SR-FCA with its baselines on published benchmarks.
+
+    Federations have label skew, outliers and noise, or are in the settings of FLUX and FedRC.
+    """
     from srfca.cli import tables
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress

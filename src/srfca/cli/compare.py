@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srfca.cli import completion
 from srfca.cli.console import show_error
 from srfca.cli.options import (
     Curves,
@@ -23,6 +24,7 @@ from srfca.cli.options import (
     Track,
     interruptible,
     method_keys,
+    split_list,
     whole_number,
     with_experiment,
 )
@@ -44,8 +46,9 @@ def compare(
         str | None,
         typer.Option(
             metavar="KEY,...",
+            autocompletion=completion.method_list,
             help="Methods of 'srfca list', or your MODULE:CLASS, separated by commas; one method "
-            "may have several lines: ifca,ifca:restarts=5,cfl:paper.",
+            "may have several lines: ifca,ifca:restarts=5,cfl:paper. all: every method.",
         ),
     ] = None,
     seed: Seed = 0,
@@ -86,7 +89,10 @@ def compare(
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
-    """Run several methods side by side, on an experiment or on your data."""
+    """Compare methods on an experiment or on your data.
+
+    Results and costs are in one table, over several seeds and numbers of clusters.
+    """
     from srfca.callbacks import make_trackers
     from srfca.cli import tables
     from srfca.cli.console import show
@@ -105,6 +111,8 @@ def compare(
         keys = None if methods is None else method_keys(methods)
         experiment = options.load(keys, fine_tune, curves, ["sr-fca"] if equal_budget else [])
         keys = keys or comparing.default_methods(experiment)
+        if methods is not None and "all" in split_list(methods, "--methods"):
+            keys = comparing.without_truth_if_unknown(experiment, keys)
         specs = comparing.run_specs(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget
         )

@@ -27,7 +27,10 @@ def get(
     ],
     data_dir: DataDir = None,
 ) -> None:
-    """Download a data set from its publisher, or resume an interrupted download."""
+    """Download a data set from its publisher.
+
+    A download that was interrupted is resumed.
+    """
     from srfca.cli.progress import download_bars
     from srfca.data.loaders.download import get as download
 

@@ -13,7 +13,10 @@ from srfca.cli.options import interruptible
 def new(
     folder: Annotated[Path, typer.Argument(help="A new folder, whose name is that of the app.")],
 ) -> None:
-    """Write a Flower app that runs at once, for you to put your data and model into."""
+    """Write a Flower app that runs at once.
+
+    Put your own data and model into it.
+    """
     from srfca.apps import new_app
     from srfca.cli.console import show
 

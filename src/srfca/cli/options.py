@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from srfca.cli.completion import experiments
 from srfca.cli.console import show_error
 from srfca.errors import InputError, require
 
@@ -114,7 +115,10 @@ class ExperimentOptions:
     """What to run, and where."""
 
     name: Annotated[
-        str | None, typer.Argument(help="An experiment of 'srfca list', or a TOML file.")
+        str | None,
+        typer.Argument(
+            help="An experiment of 'srfca list', or a TOML file.", autocompletion=experiments
+        ),
     ] = None
     data: Annotated[
         Path | None,
@@ -304,12 +308,17 @@ def split_list(text: str, option: str) -> list[str]:
 def method_keys(text: str) -> list[str]:
     """Return the keys of the methods of ``--methods``, each given by key or displayed name.
 
+    ``all`` stands for every registered method that is not named besides.
+
     Raises:
         InputError: If there are none.
     """
-    from srfca.methods.registry import method_key
+    from srfca.methods.registry import all_methods, method_key
 
-    return [method_key(name) for name in split_list(text, "--methods")]
+    keys: list[str] = []
+    for name in split_list(text, "--methods"):
+        keys += [method.key for method in all_methods()] if name == "all" else [method_key(name)]
+    return list(dict.fromkeys(keys))
 
 
 @contextmanager

@@ -68,7 +68,10 @@ def predict(
 
 
 def assign(run: SavedRun, new: NewFile, as_json: Json = False, model: Factory = None) -> None:
-    """Tell the cluster of each client of a file, and how sure that is."""
+    """Show the cluster of each client of a file.
+
+    Each comes with how sure it is, and with the next cluster if it is nearly a coin toss.
+    """
     from srfca.cli.console import show
     from srfca.cli.tables import placements_table
     from srfca.experiments.new_data import read_new_data

@@ -56,7 +56,7 @@ def report(
         typer.Option("-o", "--output", metavar="FILE", help="Default: report.html in the folder."),
     ] = None,
 ) -> None:
-    """Write a page about a run, or about all runs of a comparison: one HTML file."""
+    """Write a page about a run or a comparison: one HTML file."""
     from srfca.cli.console import show
     from srfca.experiments.views import read_views
 

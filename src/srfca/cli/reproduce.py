@@ -98,7 +98,10 @@ def reproduce(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Run the experiments of the SR-FCA paper with all methods of its tables."""
+    """Run the experiments of the SR-FCA paper.
+
+    All methods of its tables run, and the tables are beside the published figures.
+    """
     from srfca.cli import tables
     from srfca.cli.console import show
     from srfca.cli.execute import execute_with_progress

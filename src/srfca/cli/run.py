@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srfca.cli import completion
 from srfca.cli.options import (
     Curves,
     ExperimentOptions,
@@ -37,6 +38,7 @@ def run(
         typer.Option(
             metavar="KEY",
             show_default=False,
+            autocompletion=completion.methods,
             help="A method of 'srfca list', or your MODULE:CLASS; default: sr-fca.",
         ),
     ] = "sr-fca",
@@ -89,7 +91,11 @@ def run(
     report: ReportFile = None,
     track: Track = None,
 ) -> None:
-    """Run one method, SR-FCA by default, on an experiment or on your data."""
+    """Run one method on an experiment or on your data.
+
+    The method is SR-FCA by default. It ends with the answer: which clients belong together, what
+    that gains, and how sure it is.
+    """
     from srfca.callbacks import Monitor, ProgressBars, ProgressFolder, make_trackers
     from srfca.cli import saved_command
     from srfca.cli.console import show

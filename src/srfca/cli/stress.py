@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srfca.cli import completion
 from srfca.cli.console import show_error
 from srfca.cli.options import (
     ExperimentOptions,
@@ -52,6 +53,7 @@ def stress(
         str | None,
         typer.Option(
             metavar="KEY,...",
+            autocompletion=completion.method_list,
             help="Methods of 'srfca list', or your MODULE:CLASS, separated by commas; default: "
             "sr-fca,global,ifca.",
         ),
@@ -75,7 +77,10 @@ def stress(
     as_json: Json = False,
     out: SavedRuns = None,
 ) -> None:
-    """Show what corrupt clients cost the honest ones, attack by attack."""
+    """Show what corrupt clients cost the honest ones.
+
+    The table has a row for each attack.
+    """
     from srfca.cli import tables
     from srfca.cli.console import show
     from srfca.cli.execute import execute_with_progress

@@ -23,7 +23,10 @@ def theory(
         Path | None, typer.Option(help="Draw the figures in this folder, as theory-NAME.png.")
     ] = None,
 ) -> None:
-    """Measure what the paper's theory bounds, on problems whose constants are known."""
+    """Measure what the paper's theory bounds.
+
+    The problems are those whose constants are known.
+    """
     from srfca.cli.console import show
     from srfca.errors import unknown
     from srfca.files import writable_folder

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srfca.cli import completion
 from srfca.cli.options import ExperimentOptions, interruptible, whole_number, with_experiment
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def tune(
         typer.Option(
             metavar="KEY",
             show_default=False,
+            autocompletion=completion.methods,
             help="A method of 'srfca list', or your MODULE:CLASS; default: sr-fca.",
         ),
     ] = "sr-fca",
@@ -49,7 +51,10 @@ def tune(
         Path | None, typer.Option(help="Keep the search in this folder, or resume it.")
     ] = None,
 ) -> None:
-    """Search learning rate and parameters of a method (SR-FCA) on validation data."""
+    """Search learning rate and parameters of a method.
+
+    Settings are ranked on validation data. The method is SR-FCA by default.
+    """
     from srfca.callbacks import ProgressBars
     from srfca.cli import tables
     from srfca.cli.console import show

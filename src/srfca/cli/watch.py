@@ -32,7 +32,10 @@ def watch(
         bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
     ] = False,
 ) -> None:
-    """Show a run in a browser while it runs, and its report when it is done."""
+    """Show a run in a browser while it runs.
+
+    When it is done, the page is its report.
+    """
     from srfca.cli.console import show
 
     with interruptible(), needs_extra("watch"):

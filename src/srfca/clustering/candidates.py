@@ -21,6 +21,8 @@ from srfca.clustering.profile import MIN_CLIENTS, Profile
 Metric = Literal["auto", "distance", "profile"]
 """What a threshold applies to: the distances, their denoised profiles, or whichever is better."""
 METRICS: tuple[Metric, ...] = get_args(Metric)
+ThresholdMetric = Literal["distance", "profile"]
+"""What a threshold has been chosen for."""
 
 PRIOR_PER_CLIENT = 1 / 8
 """Disagreements per client added for smoothing: a graph of few edges proves nothing."""
@@ -36,19 +38,33 @@ _RESTARTS = 2
 
 @dataclass(frozen=True)
 class Candidate:
-    """A threshold that was evaluated."""
+    """A threshold that was evaluated.
 
-    metric: str
-    """What it applies to: ``distance`` or ``profile``."""
+    Args:
+        metric: What it applies to: ``distance`` or ``profile``.
+        threshold: Its value.
+        num_clusters: Clusters of at least ``min_size``, and at least two, clients.
+        num_unclustered: Clients in none of these clusters.
+        smoothed_disagreement: The disagreement with ``PRIOR_PER_CLIENT`` added to numerator and
+            denominator.
+        disagreement: Disagreements as a fraction of the edges or of the non-edges, whichever are
+            fewer.
+
+    Examples:
+        >>> from srfca.clustering import choose_threshold
+        >>> at = np.array([1.0, 1.1, 1.2, 5.0, 5.1, 5.2])
+        >>> choice = choose_threshold(np.abs(at[:, None] - at), "auto", min_size=2)
+        >>> [best] = {c for c in choice.candidates if c.threshold == choice.threshold}
+        >>> best.num_clusters, best.num_unclustered, best.disagreement
+        (2, 0, 0.0)
+    """
+
+    metric: ThresholdMetric
     threshold: float
     num_clusters: int
-    """Clusters of at least ``min_size``, and at least two, clients."""
     num_unclustered: int
-    """Clients in none of these clusters."""
     smoothed_disagreement: float
-    """The disagreement with ``PRIOR_PER_CLIENT`` added to numerator and denominator."""
     disagreement: float
-    """Disagreements as a fraction of the edges or of the non-edges, whichever are fewer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +85,9 @@ def evaluate_candidates(
     distances: Matrix, profile: Profile | None, min_size: int, seed: int, metric: Metric
 ) -> list[Evaluated]:
     """Evaluate the candidate thresholds of the distances and of the profiles."""
-    matrices = [] if metric == "profile" else [("distance", distances, -1.0)]
+    matrices: list[tuple[ThresholdMetric, Matrix, float]] = []
+    if metric != "profile":
+        matrices.append(("distance", distances, -1.0))
     if profile is not None:
         matrices.append(("profile", profile.distances, profile.noise))
     evaluated = []
@@ -119,7 +137,9 @@ def _cluster(graph: Graph, threshold: float, seed: int) -> _Clustered:
     return _Clustered(threshold, labels, disagreements(graph, labels), minority)
 
 
-def _evaluate(clustered: _Clustered, matrix: Matrix, metric: str, min_size: int) -> Evaluated:
+def _evaluate(
+    clustered: _Clustered, matrix: Matrix, metric: ThresholdMetric, min_size: int
+) -> Evaluated:
     """Return a candidate with its disagreement."""
     partition = Partition(clustered.labels)
     wrong, minority = clustered.disagreements, clustered.minority

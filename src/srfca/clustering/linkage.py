@@ -52,7 +52,7 @@ def check_cut(threshold: float | str, k: int | None, linkage: str) -> None:
 def agglomerate(
     distances: Matrix,
     *,
-    threshold: float | str = "auto",
+    threshold: float | Literal["auto"] = "auto",
     k: int | None = None,
     linkage: Linkage = "average",
     seed: int = 0,

@@ -134,7 +134,14 @@ class Partition:
         return np.flatnonzero(single[self.labels])
 
     def members(self, cluster: int) -> Indices:
-        """Return the clients of one cluster, in ascending order."""
+        """Return the clients of one cluster, in ascending order.
+
+        Args:
+            cluster: Its label.
+
+        Returns:
+            ``[c]``
+        """
         return np.flatnonzero(self.labels == cluster)
 
     def membership(self) -> NDArray[np.bool_]:
@@ -179,6 +186,12 @@ class Partition:
         counts as wrong, and so does every client of a cluster without a match: 0 means that the
         partitions are equal.
 
+        Args:
+            truth: The true clusters of the same clients.
+
+        Returns:
+            From 0 to 1.
+
         Raises:
             InputError: If the partitions have different numbers of clients.
 
@@ -199,6 +212,12 @@ class Partition:
         client counts as wrong. Several clusters may have the same majority: a partition into
         single clients has impurity 0.
 
+        Args:
+            truth: The true clusters of the same clients.
+
+        Returns:
+            From 0 to 1.
+
         Raises:
             InputError: If the partitions have different numbers of clients.
 
@@ -209,17 +228,38 @@ class Partition:
         return self._fraction_wrong(float(self._contingency(truth).max(axis=1).sum()))
 
     def purity(self, truth: Partition) -> float:
-        """Return one minus the impurity."""
+        """Return one minus the impurity.
+
+        Args:
+            truth: The true clusters of the same clients.
+
+        Returns:
+            From 0 to 1.
+        """
         return 1.0 - self.impurity(truth)
 
     def ari(self, truth: Partition) -> float:
-        """Return the adjusted Rand index; an unclustered client counts as a cluster of one."""
+        """Return the adjusted Rand index; an unclustered client counts as a cluster of one.
+
+        Args:
+            truth: The true clusters of the same clients.
+
+        Returns:
+            At most 1, for equal partitions; about 0 for a partition at random.
+        """
         from sklearn.metrics import adjusted_rand_score
 
         return float(adjusted_rand_score(truth._with_singletons(), self._with_singletons()))
 
     def nmi(self, truth: Partition) -> float:
-        """Return the normalized mutual information; an unclustered client is a cluster of one."""
+        """Return the normalized mutual information; an unclustered client is a cluster of one.
+
+        Args:
+            truth: The true clusters of the same clients.
+
+        Returns:
+            From 0 to 1.
+        """
         from sklearn.metrics import normalized_mutual_info_score
 
         return float(

@@ -35,18 +35,26 @@ class Profile:
     A client's profile is its row of log distances to the landmarks, centered by rows and columns
     (logarithms, so that the variation of large distances does not hide small ones), and projected
     onto the directions that exceed the noise. K groups span K - 1 directions.
+
+    Args:
+        means: ``[L]``, the mean log distance of each landmark, which is subtracted.
+        floor: Distances below this are raised to it, so that they have a logarithm.
+        directions: ``[L, r]``, the directions that exceed the noise.
+        landmarks: ``[L, r]``, the coordinates of the landmarks' profiles along the directions.
+        noise: Expected distance of two profiles that differ by noise alone.
+
+    Examples:
+        >>> labels = np.arange(20) % 2
+        >>> profile = denoised_profiles(np.where(labels[:, None] == labels, 1.0, 2.0))
+        >>> profile.distances.shape, bool(profile.distances[0, 1] > profile.distances[0, 2])
+        ((20, 20), True)
     """
 
     means: Matrix
-    """``[L]``, the mean log distance of each landmark, which is subtracted."""
     floor: float
-    """Distances below this are raised to it, so that they have a logarithm."""
     directions: Matrix
-    """``[L, r]``, the directions that exceed the noise."""
     landmarks: Matrix
-    """``[L, r]``, the coordinates of the landmarks' profiles along the directions."""
     noise: float
-    """Expected distance of two profiles that differ by noise alone."""
 
     def coordinates(self, distances: Matrix) -> Matrix:
         """Return the profiles of other clients.

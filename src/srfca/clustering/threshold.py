@@ -18,6 +18,7 @@ from srfca.clustering.candidates import (
     Candidate,
     Evaluated,
     Metric,
+    ThresholdMetric,
     evaluate_candidates,
 )
 from srfca.clustering.graph import Graph, threshold_graph
@@ -35,25 +36,35 @@ MAX_CLEAN_UNCLUSTERED = 0.1
 
 @dataclass(frozen=True)
 class Choice:
-    """A threshold, its graph, and the reason for choosing it."""
+    """A threshold, its graph, and the reason for choosing it.
 
-    metric: str
-    """What the threshold applies to: ``distance`` or ``profile``."""
+    Args:
+        metric: What the threshold applies to: ``distance`` or ``profile``.
+        threshold: None if no threshold shows groups.
+        graph: The graph at the threshold; None if no threshold shows groups.
+        reason: Why it was chosen.
+        candidates: All thresholds that were evaluated; none unless the choice was automatic.
+        margin: The smallest and largest candidate threshold around the chosen one with equal
+            clusters.
+        warning: What makes an automatic choice doubtful, if anything.
+        profile: The denoised profiles, if they were computed and show more than noise.
+        clear: Whether an automatic choice found a graph that its clusters explain almost entirely.
+
+    Examples:
+        >>> choice = choose_threshold(np.array([[0.0, 1.0], [1.0, 0.0]]), 2.0, min_size=2)
+        >>> choice.metric, choice.threshold, choice.candidates
+        ('distance', 2.0, ())
+    """
+
+    metric: ThresholdMetric
     threshold: float | None
-    """None if no threshold shows groups."""
     graph: Graph | None
-    """The graph at the threshold; None if no threshold shows groups."""
     reason: str
     candidates: tuple[Candidate, ...] = ()
-    """All thresholds that were evaluated; none unless the choice was automatic."""
     margin: tuple[float, float] | None = None
-    """The smallest and largest candidate threshold around the chosen one with equal clusters."""
     warning: str | None = None
-    """What makes an automatic choice doubtful, if anything."""
     profile: Profile | None = None
-    """The denoised profiles, if they were computed and show more than noise."""
     clear: bool = False
-    """Whether an automatic choice found a graph that its clusters explain almost entirely."""
 
 
 def check_threshold(threshold: float | str, name: str = "threshold") -> None:
@@ -132,7 +143,7 @@ def choose_threshold(
     if metric == "profile" and profile is None:
         return Choice("profile", None, None, "no groups: the profiles show nothing but noise")
     matrix = distances if profile is None else profile.distances
-    name = "distance" if profile is None else "profile"
+    name: ThresholdMetric = "distance" if profile is None else "profile"
     if isinstance(threshold, str):
         quantile = float(threshold.removesuffix("%")) / 100
         value = _quantile(matrix, quantile)

@@ -48,6 +48,9 @@ class Samples:
 
         Args:
             client: The client's index.
+
+        Returns:
+            Inputs ``[n, ...]`` and targets ``[n, ...]``.
         """
         span = slice(int(self.offsets[client]), int(self.offsets[client] + self.sizes[client]))
         return self.x[span], self.y[span]
@@ -58,11 +61,19 @@ class Samples:
         Args:
             index: Indices of samples, client by client.
             sizes: How many of the indices belong to each client, ``[m]``.
+
+        Returns:
+            The samples, copied.
         """
         return Samples(self.x[index], self.y[index], sizes)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Samples:
-        """Return the same samples on a device, with floating-point entries in ``dtype``."""
+        """Return the same samples on a device, with floating-point entries in ``dtype``.
+
+        Args:
+            device: Where the samples are to be.
+            dtype: Of floating-point entries.
+        """
         x, y = (t.to(device, dtype if t.is_floating_point() else t.dtype) for t in (self.x, self.y))
         return Samples(x, y, self.sizes.to(device))
 
@@ -112,6 +123,9 @@ class ClientData:
             test: Test data of the same clients, in the same form.
             truth: The true cluster of each client, ``[m]``, where it is known.
             optima: The best model of each true cluster, ``[k*, P]``, where it is known.
+
+        Returns:
+            The clients, in the order that was given.
 
         Raises:
             InputError: If a client has no samples, samples of another shape or type than the first

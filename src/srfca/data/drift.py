@@ -113,6 +113,9 @@ def concept_transforms(shift: ConceptShift, count: int, num_classes: int = 10) -
         count: Number of concepts; of rotations 1, 2, 3 or 4, and three are as the first of four.
         num_classes: Number of classes, of label swaps.
 
+    Returns:
+        The transform of each concept.
+
     Raises:
         InputError: If there are fewer concepts of this kind.
 

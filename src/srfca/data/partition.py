@@ -185,7 +185,7 @@ class _Groups:
 
 
 def _moments_by_client(
-    parts: Pairs, standardize: str, dtype: np.dtype[Any]
+    parts: Pairs, standardize: Standardization, dtype: np.dtype[Any]
 ) -> list[tuple[Array, Array]]:
     """Return what to subtract from each client's samples, and what to divide them by."""
     match standardize:

@@ -23,6 +23,9 @@ def flip_labels(data: ClientData, clients: Sequence[int] | NDArray[np.int64]) ->
         data: Of all clients.
         clients: Positions of those whose labels are flipped.
 
+    Returns:
+        The same clients, with the renamed labels.
+
     Raises:
         InputError: If targets are no classes.
 

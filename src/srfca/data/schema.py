@@ -109,6 +109,9 @@ class Schema:
     def encode_targets(self, table: Any) -> Tensor:
         """Return the targets of a table's rows: ``[n]`` labels, or ``[n]`` values.
 
+        Args:
+            table: A data frame, a pyarrow table or a dict of arrays.
+
         Raises:
             InputError: If the schema has no target, the column is missing or has missing values, or
                 there is a class that is not known.
@@ -129,6 +132,9 @@ class Schema:
 
         Args:
             predictions: ``[...]`` labels 0, 1, ..., or values.
+
+        Returns:
+            ``[...]``, classes or values.
 
         Raises:
             InputError: If there is no class with such a label.
@@ -157,6 +163,12 @@ class Schema:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Schema:
         """Return the schema that ``to_json`` wrote.
+
+        Args:
+            content: What ``to_json`` returned.
+
+        Returns:
+            An equal schema.
 
         Raises:
             InputError: If it is something else.

@@ -26,8 +26,22 @@ def lq(q: float) -> Distance:
 
     It is over the trained coordinates: buffers, such as BatchNorm's statistics, do not count.
 
+    Args:
+        q: At least 1, or infinity.
+
+    Returns:
+        The distance: from two sets of models, k and l, to ``[k, l]``.
+
     Raises:
         InputError: Unless q >= 1.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.synthetic(num_clients=2, dimension=3), models.linear(3))
+        >>> clients = ModelSet.of_clients(fed, torch.tensor([[0.0] * 4, [1.0] * 4]))
+        >>> lq(1)(clients, clients).tolist()
+        [[0.0, 4.0], [4.0, 0.0]]
     """
     require(q >= 1, f"l_q needs q >= 1, not {q}")
 
@@ -51,6 +65,10 @@ def norms(a: Tensor, b: Tensor, q: float, block: int | None = None) -> Tensor:
 
     Returns:
         ``[k, l]``
+
+    Examples:
+        >>> norms(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]), q=2)
+        tensor([[5.]], dtype=torch.float64)
     """
     block = block or max(1, _BLOCK // (len(a) + len(b)))
     parts = (
@@ -76,7 +94,23 @@ def _scaled_norms(a: Tensor, b: Tensor, q: float, block: int) -> Tensor:
 
 
 def cosine(a: ModelSet, b: ModelSet) -> np.ndarray:
-    """Return one minus the cosine of the angle between two models' trained coordinates."""
+    """Return one minus the cosine of the angle between two models' trained coordinates.
+
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``, from 0 to 2.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.synthetic(num_clients=2, dimension=3), models.linear(3))
+        >>> clients = ModelSet.of_clients(fed, torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0]]))
+        >>> cosine(clients, clients).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
     u, v = (torch.nn.functional.normalize(s.trained.double(), dim=1) for s in (a, b))
     return (1 - u @ v.T).cpu().numpy()
 
@@ -85,6 +119,21 @@ def cross_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
     """Return the mean of the loss of a's model on b's data and of b's model on a's data.
 
     If one of the two is unknown, because a client did not reply, it is the other one.
+
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``, NaN if both are unknown.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> clients = ModelSet.of_clients(fed, torch.zeros(4, 650))
+        >>> float(cross_loss(clients, clients).mean().round(3))  # log(10): guesses
+        2.303
     """
     return _mean_of_both(a.loss_on(b), b.loss_on(a).T)
 
@@ -104,8 +153,23 @@ def balanced_cross_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
     The server learns the class counts of all clients, and clients learn the class shares of models
     (docs/sr_fca.md).
 
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``, NaN if unknown.
+
     Raises:
         InputError: If the clients have no classes.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> clients = ModelSet.of_clients(fed, torch.zeros(4, 650))
+        >>> float(balanced_cross_loss(clients, clients).mean().round(1))  # guesses
+        1.0
     """
     return _mean_of_both(a.loss_on(b, "balanced"), b.loss_on(a, "balanced").T)
 
@@ -115,8 +179,23 @@ def presence_balanced_cross_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
 
     All classes that a client has count as equally common in its model.
 
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``, NaN if unknown.
+
     Raises:
         InputError: If the clients have no classes.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> clients = ModelSet.of_clients(fed, torch.zeros(4, 650))
+        >>> float(presence_balanced_cross_loss(clients, clients).mean().round(1))  # guesses
+        1.0
     """
     return _mean_of_both(a.loss_on(b, "presence"), b.loss_on(a, "presence").T)
 
@@ -128,7 +207,23 @@ def _mean_of_both(forward: Tensor, backward: Tensor) -> np.ndarray:
 
 
 def one_sided_loss(a: ModelSet, b: ModelSet) -> np.ndarray:
-    """Return the loss of b's model on a's data alone: only b's clients have to send a model."""
+    """Return the loss of b's model on a's data alone: only b's clients have to send a model.
+
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``, NaN if unknown.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> clients = ModelSet.of_clients(fed, torch.zeros(4, 650))
+        >>> float(one_sided_loss(clients, clients).mean().round(3))  # log(10): guesses
+        2.303
+    """
     return b.loss_on(a).T.numpy()
 
 
@@ -153,6 +248,17 @@ _COMPLETE = [d for name, d in DISTANCES.items() if not name.endswith("balanced_c
 def distance_named(name: str | Distance) -> Distance:
     """Return a distance by name: one of ``DISTANCES``, or ``l3``, ``l1.5``, ... for any l_q.
 
+    Args:
+        name: ``cross_loss``, ``balanced_cross_loss``, ``presence_balanced_cross_loss``,
+            ``one_sided_loss``, ``cosine``, ``matched``, ``wasserstein``, ``l1``, ``l2``, ``linf``
+            or any ``l<q>``; or a distance, which is returned unchanged.
+
+    Returns:
+        The distance.
+
+    Raises:
+        InputError: If there is no distance of this name.
+
     >>> distance_named("l2") is DISTANCES["l2"]
     True
     """
@@ -172,6 +278,12 @@ def allows_unknown(distance: str | Distance) -> bool:
     """Tell whether a distance of NaN is a pair that cannot be compared, and not an error.
 
     It is for class-balanced losses, and for functions of your own.
+
+    Args:
+        distance: Its name, as for ``distance_named``, or the distance.
+
+    Returns:
+        Whether it does.
 
     >>> allows_unknown("balanced_cross_loss"), allows_unknown("cross_loss"), allows_unknown("l3")
     (True, False, False)

@@ -19,8 +19,29 @@ def matched(a: ModelSet, b: ModelSet) -> np.ndarray:
     while that brings the networks nearer (Ainsworth, Hayase, Srinivasa: Git Re-Basin, ICLR 2023).
     For one hidden layer it is the least distance over all orders; for more, a local minimum.
 
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``
+
     Raises:
         InputError: If the network is not a chain of dense and convolutional layers.
+
+    Examples:
+        >>> import torch
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 4, 10))
+        >>> _, first, _, second = reversed_neurons = fed.module(fed.initial_model(0))
+        >>> first.weight.data, first.bias.data = first.weight.data.flip(0), first.bias.data.flip(0)
+        >>> second.weight.data = second.weight.data.flip(1)
+        >>> layout = fed.architecture.layout
+        >>> rows = torch.stack([fed.initial_model(0), layout.row(reversed_neurons)])
+        >>> clients = ModelSet.of_clients(fed, rows)
+        >>> bool((matched(clients, clients) < 1e-6).all())
+        True
     """
     return between_networks(a, b, matched_distance)
 

@@ -83,6 +83,13 @@ class ModelSet:
             ``[t]``; None is the clients that represent them.
         winsorized: Whether outliers among the losses on one model's clients are winsorized.
         outlying: ``[k]`` models that are too far from all others to be compared; None is none.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> clients = ModelSet.of_clients(fed, fed.initial_model(0).repeat(4, 1))
+        >>> clients.loss_on(clients).shape, clients.class_shares().shape
+        (torch.Size([4, 4]), torch.Size([4, 10]))
     """
 
     source: Source
@@ -156,7 +163,11 @@ class ModelSet:
         return Coordinates.trained(self.source.layers).take(self.models)
 
     def take(self, positions: NDArray[np.int64]) -> ModelSet:
-        """Return some of the models of clients, each represented by its client."""
+        """Return some of the models of clients, each represented by its client.
+
+        Args:
+            positions: ``[n]`` of the models.
+        """
         return replace(
             self,
             models=self.models[positions],
@@ -169,7 +180,11 @@ class ModelSet:
         )
 
     def forget(self, clients: Clients) -> None:
-        """Forget the losses that these clients reported; they are asked again."""
+        """Forget the losses that these clients reported; they are asked again.
+
+        Args:
+            clients: ``[c]``
+        """
         assert self._losses is not None
         for cache in self._losses.values():
             for client in clients.tolist():
@@ -199,6 +214,11 @@ class ModelSet:
         """Return the loss of each model on each client's training data: ``[k, c]``.
 
         NaN if a client did not reply; it is asked again the next time. Other losses are kept.
+
+        Args:
+            clients: ``[c]``
+            kind: ``plain``, ``balanced`` (as if classes were equally common) or ``presence`` (the
+                same, by which classes there are).
         """
         if kind == "plain":
             return self._kept(
@@ -258,6 +278,10 @@ class ModelSet:
         It is the mean over the clients that represent the other model and for which it is known,
         NaN if there are none. Outliers among a model's clients are winsorized, unless the other
         models say otherwise.
+
+        Args:
+            other: l models.
+            kind: ``plain``, ``balanced`` or ``presence``.
         """
         clients, position = np.unique(other.clients, return_inverse=True)
         represents, count = torch.tensor(other.represents), len(other.models)

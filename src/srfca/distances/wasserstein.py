@@ -21,8 +21,25 @@ def wasserstein(a: ModelSet, b: ModelSet) -> np.ndarray:
     one pass from the inputs to the outputs, by what enters the neurons; ``matched`` also sees what
     leaves them.
 
+    Args:
+        a: k models.
+        b: l models.
+
+    Returns:
+        ``[k, l]``
+
     Raises:
         InputError: If the network is not a chain of dense and convolutional layers.
+
+    Examples:
+        >>> import torch
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.distances import ModelSet
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 4, 10))
+        >>> rows = torch.stack([fed.initial_model(seed) for seed in range(2)])
+        >>> distances = wasserstein(*(ModelSet.of_clients(fed, rows),) * 2)
+        >>> distances.shape, bool(distances[0, 1] > 0)
+        ((2, 2), True)
     """
     return between_networks(a, b, wasserstein_distance)
 

@@ -177,6 +177,18 @@ class Evaluation:
             reports.append(moments.pack())
         return torch.cat(reports, dim=1)
 
+    def outputs(self, models: Tensor, x: Tensor, num_outputs: int) -> Tensor:
+        """Return the outputs ``[k, n, d]`` of models ``[k, P]`` on the same inputs ``[n, ...]``."""
+        self._network.eval()
+        table = models.new_empty(len(models), len(x), num_outputs, device=self._device)
+        for row, outputs in zip(models, table, strict=True):
+            state = self._network.layout.unstack(row.unsqueeze(0).to(self._device))
+            for part in _slices(len(x), self._samples_per_pass(1)):
+                with matmul_precision(self._network.precision):
+                    values = self._network.outputs(state, x[part].unsqueeze(0))[0]
+                outputs[part] = values.reshape(len(values), -1)
+        return table
+
     def bootstrap_losses(
         self, models: Tensor, selections: Sequence[Selection], draws: Tensor, replicates: int
     ) -> Tensor:

@@ -29,8 +29,10 @@ from srfca.engine.trainer import OptimizerStates, Trainer, TrainingTask
 from srfca.errors import InputError, require, require_positive, require_seed
 from srfca.federation.algorithms import Descent
 from srfca.federation.bootstrap import bootstrap_streams
+from srfca.federation.compression import ResidualStore
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.data_moments import column_moments, columns_of
+from srfca.federation.flat_samples import flatten_samples, inputs_of
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients, ClientScores, Replies
 from srfca.federation.replies import T as Value
@@ -45,8 +47,10 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -167,6 +171,7 @@ class Simulation:
             self._network, self.traits, train, self._augment, self._words, block_size
         )
         self.personal = PersonalStore()
+        self.residuals = ResidualStore()
         self._answers: dict[type[Request[Any]], Callable[[Any], Tensor | ClientScores]] = {
             Train: self._train,
             Gradients: self._gradients,
@@ -180,6 +185,8 @@ class Simulation:
             Shares: self._shares,
             Scores: self._scores,
             Subspaces: self._subspaces,
+            SharedSamples: self._shared_samples,
+            Outputs: self._outputs,
             Collect: self._collect,
         }
 
@@ -244,7 +251,14 @@ class Simulation:
         return columns_of(train.x[:1], train.y[:1]).shape[1]
 
     def sizes_of(self, split: Split) -> Tensor:
-        """Return the number of samples of each client in a split: ``[m]``."""
+        """Return the number of samples of each client in a split: ``[m]``.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+
+        Raises:
+            InputError: If the clients do not hold it.
+        """
         return self._split(split).sizes
 
     def fingerprint(self) -> str:
@@ -255,11 +269,18 @@ class Simulation:
         return " ".join([*parts, frozen] if frozen else parts)
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it, unless the weights are given.
+        """
         return self._layout.row(make_module(self._model, seed)).to(self.device)
 
     def module(self, row: Tensor) -> nn.Module:
         """Return a row ``[P]`` as a module, with the frozen part of the model.
+
+        Args:
+            row: ``[P]``
 
         Raises:
             InputError: If the row does not have P coordinates.
@@ -273,6 +294,12 @@ class Simulation:
 
     def ask(self, request: Request[Value]) -> Replies[Value]:
         """Answer a request for its clients.
+
+        Args:
+            request: Any request but ``Round``.
+
+        Returns:
+            The replies of its clients.
 
         Raises:
             InputError: If a client does not exist, the models do not have P coordinates, or the
@@ -313,10 +340,13 @@ class Simulation:
             rows = train_by_autograd(
                 self._network, train, self._augment, self._words, request, starts
             )
-        if request.personal is None:
+        if request.sent is not None:
+            self.personal.keep(request, rows, self.data.client_ids)
+            starts, rows = request.sent.take(starts), request.sent.take(rows)
+        if not request.compressed:
             return rows
-        self.personal.keep(request, rows, self.data.client_ids)
-        return request.personal.complement(self._layout.length).take(rows)
+        starts = starts.to(rows)
+        return starts + self.residuals.compress(request, rows - starts, self.data.client_ids)
 
     def _descent(self, request: Train, algorithm: Descent, starts: Tensor) -> TrainingTask:
         clients, local = request.clients, request.local
@@ -521,6 +551,28 @@ class Simulation:
                 start = label * rank
                 bases[place, :, start : start + leading.shape[1]] = leading
         return bases.to(self._layout.dtype)
+
+    def _shared_samples(self, request: SharedSamples) -> Tensor:
+        require_positive(size=request.size)
+        samples, clients = self._samples["train"], self._indices(request.clients)
+        draws = streams(Key(request.seed, "shared samples"), self._words[clients])
+        owner, index = subsampled(samples, clients, draws, request.size)
+        rows = flatten_samples(samples.x[index], samples.y[index] if request.targets else None)
+        shared = rows.new_full((len(clients), request.size, rows.shape[1]), torch.inf)
+        for entry in range(len(clients)):
+            of_client = rows[owner == entry]
+            shared[entry, : len(of_client)] = of_client
+        return shared
+
+    @torch.no_grad()
+    def _outputs(self, request: Outputs) -> Tensor:
+        models, like = self._check(request.models, request.clients), self._samples["train"].x
+        require(
+            request.inputs.ndim == 2 and request.inputs.shape[1] == like[:1].numel(),
+            f"inputs must be rows of {like[:1].numel()} numbers, not {tuple(request.inputs.shape)}",
+        )
+        inputs = inputs_of(request.inputs.to(self.device), like)
+        return self._evaluation.outputs(models, inputs, self.traits.num_outputs)
 
     def _collect(self, request: Collect) -> Tensor:
         return self.personal.get(request.personal, request.clients, self.data.client_ids)

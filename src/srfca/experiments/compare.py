@@ -45,8 +45,13 @@ class Comparison:
 
 def default_methods(experiment: Experiment) -> list[str]:
     """Return the methods to compare by default: those that need the truth only if it is known."""
+    return without_truth_if_unknown(experiment, DEFAULT_METHODS)
+
+
+def without_truth_if_unknown(experiment: Experiment, keys: Sequence[str]) -> list[str]:
+    """Return the methods without those that need the true clusters, if these are not known."""
     has_truth = experiment.clusters != "unknown"
-    return [key for key in DEFAULT_METHODS if has_truth or not method_class(key).needs_truth]
+    return [key for key in keys if has_truth or not method_class(key).needs_truth]
 
 
 def compare(

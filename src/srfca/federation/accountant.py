@@ -33,6 +33,11 @@ class PrivacySpent:
         updates: The most updates that a client was asked for.
         statistics: The most replies with losses, accuracies or shares.
         epsilon: Of both together, at ``privacy.delta``; infinite without noise.
+
+    Examples:
+        >>> spent = PrivacySpent(Privacy(), updates=1, statistics=0, epsilon=4.5)
+        >>> PrivacySpent.from_json(spent.to_json()) == spent
+        True
     """
 
     privacy: Privacy
@@ -42,7 +47,13 @@ class PrivacySpent:
 
     @classmethod
     def of(cls, privacy: Privacy, updates: int, statistics: int) -> PrivacySpent:
-        """Return what these releases reveal together."""
+        """Return what these releases reveal together.
+
+        Args:
+            privacy: How clients bound it.
+            updates: The most updates that a client was asked for.
+            statistics: The most replies with losses, accuracies or shares.
+        """
         return cls(privacy, updates, statistics, epsilon(privacy, updates, statistics))
 
     def __str__(self) -> str:
@@ -65,6 +76,9 @@ class PrivacySpent:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> PrivacySpent:
         """Return what ``to_json`` returned.
+
+        Args:
+            content: What ``to_json`` returned.
 
         Raises:
             InputError: If a value is not allowed.

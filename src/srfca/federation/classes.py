@@ -50,6 +50,12 @@ def num_classes(source: Asks) -> int | None:
 
     ``ClassCounts`` and ``BalancedLosses`` raise an ``InputError`` where it is None.
 
+    Args:
+        source: A federation, or a run.
+
+    Returns:
+        C, or None.
+
     >>> from srfca import Simulation, data, models
     >>> num_classes(Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10)))
     10

@@ -15,6 +15,12 @@ from srfca.errors import require, unknown
 class Coordinates:
     """Coordinates of a row as half-open ranges, in ascending order.
 
+    Args:
+        ranges: First coordinate and the one after the last of each range.
+
+    Raises:
+        InputError: If the ranges are empty or not ascending.
+
     >>> head = Coordinates.of_layers({"body": slice(0, 6), "head": slice(6, 9)}, ["head"])
     >>> head.ranges, len(head), head.complement(9).ranges
     (((6, 9),), 3, ((0, 6),))
@@ -70,26 +76,50 @@ class Coordinates:
         return sum(stop - start for start, stop in self.ranges)
 
     def complement(self, length: int) -> Coordinates:
-        """Return all other coordinates of rows of this length."""
+        """Return all other coordinates of rows of this length.
+
+        Args:
+            length: P, the length of the rows.
+        """
         bounds = [0, *(bound for pair in self.ranges for bound in pair), length]
         pairs = zip(bounds[::2], bounds[1::2], strict=True)
         return Coordinates(tuple((start, stop) for start, stop in pairs if start < stop))
 
     def mask(self, length: int, device: torch.device | None = None) -> Tensor:
-        """Return which coordinates of a row these are: ``[P]``, boolean."""
+        """Return which coordinates of a row these are: ``[P]``, boolean.
+
+        Args:
+            length: P, the length of the rows.
+            device: Where the mask is to be.
+        """
         mask = torch.zeros(length, dtype=torch.bool, device=device)
         for start, stop in self.ranges:
             mask[start:stop] = True
         return mask
 
     def take(self, rows: Tensor) -> Tensor:
-        """Return these coordinates of rows ``[c, P]``: ``[c, n]``."""
+        """Return these coordinates of rows ``[c, P]``: ``[c, n]``.
+
+        Args:
+            rows: ``[c, P]``
+
+        Returns:
+            ``[c, n]``, a view if there is one range.
+        """
         if len(self.ranges) <= 1:
             return rows[:, slice(*self.ranges[0]) if self.ranges else slice(0)]
         return torch.cat([rows[:, start:stop] for start, stop in self.ranges], dim=1)
 
     def put(self, rows: Tensor, values: Tensor) -> Tensor:
-        """Return rows ``[c, P]`` with these coordinates replaced by values ``[c, n]``."""
+        """Return rows ``[c, P]`` with these coordinates replaced by values ``[c, n]``.
+
+        Args:
+            rows: ``[c, P]``
+            values: ``[c, n]``
+
+        Returns:
+            ``[c, P]``, a copy.
+        """
         rows, done = rows.clone(), 0
         for start, stop in self.ranges:
             rows[:, start:stop] = values[:, done : done + stop - start]

@@ -46,6 +46,9 @@ class LocalTraining:
             before (FedAvgM).
         average_last: The server returns the mean of the models of this fraction of the rounds, the
             last ones; 0 returns those of the last round. Clients go on from the latest models.
+        compress: Clients send only this fraction of the coordinates of an update, the largest ones,
+            as signs and one magnitude, and add the rest to their next update (sparse ternary
+            compression, docs/compression.md); None sends all.
         resample: Train on a bootstrap sample of the client's data, a new one for each training.
 
     Raises:
@@ -70,6 +73,7 @@ class LocalTraining:
     keep_state: bool = False
     server_momentum: float = constrained(0.0, at_least=0, less_than=1)
     average_last: float = constrained(0.0, at_least=0, at_most=1)
+    compress: float | None = constrained(None, more_than=0, at_most=1)
     resample: bool = False
 
     def __post_init__(self) -> None:
@@ -85,15 +89,28 @@ class LocalTraining:
         return self.optimizer == "adam" or self.momentum > 0
 
     @property
+    def stateful(self) -> bool:
+        """Whether clients keep something between the rounds of a training."""
+        return self.keep_state or self.compress is not None
+
+    @property
     def rounds(self) -> int:
         """Number of aggregations of a whole training."""
         return -(-self.steps // self.local_steps)
 
     def span(self, round: int) -> range:
-        """Return the steps of a round; the last round may be shorter."""
+        """Return the steps of a round; the last round may be shorter.
+
+        Args:
+            round: From 0.
+        """
         start = round * self.local_steps
         return range(start, min(start + self.local_steps, self.steps))
 
     def rate(self, step: int) -> float:
-        """Return the learning rate at a step of the whole training."""
+        """Return the learning rate at a step of the whole training.
+
+        Args:
+            step: From 0.
+        """
         return self.lr * _SCHEDULES[self.schedule](step / self.steps)

@@ -43,6 +43,11 @@ class Privacy:
 
     Raises:
         InputError: If a value is not allowed.
+
+    Examples:
+        >>> privacy = Privacy(clip_update=0.5, update_noise=0)
+        >>> privacy.update(torch.tensor([3.0, 4.0]), b"").tolist()
+        [0.30000001192092896, 0.4000000059604645]
     """
 
     clip_update: float = constrained(1.0, more_than=0)
@@ -61,6 +66,9 @@ class Privacy:
     @classmethod
     def from_json(cls, text: str) -> Privacy:
         """Return the settings of a text.
+
+        Args:
+            text: What ``to_json`` returned.
 
         Raises:
             InputError: If a value is not allowed.
@@ -93,7 +101,14 @@ class Privacy:
         return (bounded + self.loss_noise * radius * noise).clamp(0, 1).to(fractions.dtype)
 
     def as_fractions(self, losses: Tensor) -> Tensor:
-        """Return losses as fractions of the largest one; ``statistics`` clips them."""
+        """Return losses as fractions of the largest one; ``statistics`` clips them.
+
+        Args:
+            losses: ``[n]``
+
+        Returns:
+            ``[n]``
+        """
         return losses.nan_to_num(nan=self.clip_loss, posinf=self.clip_loss) / self.clip_loss
 
 

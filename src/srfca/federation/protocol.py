@@ -13,7 +13,17 @@ from srfca.models.architecture import Architecture
 
 
 class Federation(Protocol):
-    """Whoever holds the clients' data. Methods see nothing else of the clients."""
+    """Whoever holds the clients' data. Methods see nothing else of the clients.
+
+    ``Simulation`` and ``srfca.flower.FlowerFederation`` are two; ``srfca.testing.check_federation``
+    checks one of your own.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed: Federation = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> fed.client_ids, fed.splits, fed.layers
+        (('0', '1', '2', '3'), ('train', 'validation', 'test'), {'1': slice(0, 650, None)})
+    """
 
     @property
     def client_ids(self) -> Sequence[str]:
@@ -50,9 +60,23 @@ class Federation(Protocol):
         ...
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0, the common start: ``[P]``."""
+        """Return w0, the common start: ``[P]``.
+
+        Args:
+            seed: Decides it.
+        """
         ...
 
     def ask(self, request: Request[T]) -> Replies[T]:
-        """Send a request to its clients, and return their replies."""
+        """Send a request to its clients, and return their replies.
+
+        Args:
+            request: Any request; a ``Round`` only if ``answers_rounds``.
+
+        Returns:
+            The answers that came, and the reason for each one that did not.
+
+        Raises:
+            InputError: If the request does not fit the federation.
+        """
         ...

@@ -25,6 +25,11 @@ class ClientScores:
         loss: ``[c]``
         accuracy: ``[c]``, a fraction; None if the targets are not classes.
         num_samples: ``[c]``
+
+    Examples:
+        >>> scores = ClientScores(torch.tensor([0.5]), torch.tensor([0.9]), torch.tensor([10]))
+        >>> scores.spread(np.array([1]), num_clients=3).accuracy
+        tensor([   nan, 0.9000,    nan])
     """
 
     loss: Tensor
@@ -40,11 +45,27 @@ class ClientScores:
         return ClientScores(self.loss[index], accuracy, self.num_samples[index])
 
     def spread(self, clients: Clients, num_clients: int) -> ClientScores:
-        """Return scores of all clients, NaN for those that are not among ``clients`` ``[c]``."""
+        """Return scores of all clients, NaN for those that are not among ``clients`` ``[c]``.
+
+        Args:
+            clients: ``[c]``
+            num_clients: m
+
+        Returns:
+            Scores ``[m]``.
+        """
         return _spread_scores(self, torch.as_tensor(clients), num_clients, torch.nan)
 
     def where(self, mask: Tensor, other: ClientScores) -> ClientScores:
-        """Return these scores where the mask ``[c]`` is true, else the other ones."""
+        """Return these scores where the mask ``[c]`` is true, else the other ones.
+
+        Args:
+            mask: ``[c]``, boolean.
+            other: ``[c]``
+
+        Returns:
+            Scores ``[c]``, with the numbers of samples of these ones.
+        """
         accuracy = None
         if self.accuracy is not None and other.accuracy is not None:
             accuracy = torch.where(mask, self.accuracy, other.accuracy)
@@ -53,10 +74,19 @@ class ClientScores:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What went over a network between the server and its clients."""
+    """What went over a network between the server and its clients.
+
+    Args:
+        messages: Messages to clients.
+        bytes_down: Bytes to clients.
+        bytes_up: Bytes from clients.
+
+    Examples:
+        >>> Traffic(messages=2, bytes_down=100) + Traffic(messages=1, bytes_up=8)
+        Traffic(messages=3, bytes_down=100, bytes_up=8)
+    """
 
     messages: int = 0
-    """Messages to clients."""
     bytes_down: int = 0
     bytes_up: int = 0
 
@@ -125,6 +155,9 @@ class Replies(Generic[T]):
 
         Args:
             default: What a missing reply is replaced by: ``[c, ...]``, or a number for scores.
+
+        Returns:
+            ``[c, ...]``, or scores ``[c]``.
         """
         if not self.missing:
             return self.values
@@ -139,7 +172,12 @@ class Replies(Generic[T]):
         return filled
 
     def without(self, clients: Iterable[int], reason: str) -> Replies[T]:
-        """Return the same replies without those of some clients; others are ignored."""
+        """Return the same replies without those of some clients; others are ignored.
+
+        Args:
+            clients: Positions of clients.
+            reason: Why their replies are missing.
+        """
         replied = set(self.clients.tolist())
         lost = {int(client): reason for client in clients if int(client) in replied}
         if not lost:

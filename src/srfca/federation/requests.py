@@ -32,7 +32,18 @@ MIN_CLASS_SAMPLES = 4
 
 @dataclass(frozen=True, eq=False)
 class Request(Generic[T]):
-    """One question to some clients, given by their positions ``[c]``."""
+    """One question to some clients, given by their positions ``[c]``.
+
+    A subclass is a frozen dataclass; ``srfca.federation`` has all kinds.
+
+    Args:
+        clients: ``[c]`` positions in ``client_ids``; any sequence of integers is made an array.
+
+    Examples:
+        >>> request = ClassCounts([2, 0])
+        >>> request.name, request.clients, request.select(np.array([1])).clients
+        ('classcounts', array([2, 0]), array([0]))
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", as_clients(self.clients))
@@ -45,13 +56,29 @@ class Request(Generic[T]):
         return type(self).__name__.lower()
 
     def select(self, index: NDArray[np.int64]) -> Self:
-        """Return the same request for some of its entries."""
+        """Return the same request for some of its entries.
+
+        Args:
+            index: ``[n]`` positions of entries.
+        """
         return replace(self, clients=self.clients[index])
 
 
 @dataclass(frozen=True)
 class Subsample:
-    """At most ``size`` samples of each client, drawn by the seed: always the same ones."""
+    """At most ``size`` samples of each client, drawn by the seed: always the same ones.
+
+    Args:
+        size: How many samples, at most.
+        seed: Decides which ones.
+
+    Raises:
+        InputError: If the size is less than 1.
+
+    Examples:
+        >>> Losses([0, 1], torch.zeros(1, 4), subsample=Subsample(100)).subsample
+        Subsample(size=100, seed=0)
+    """
 
     size: int = constrained(at_least=1)
     seed: int = 0
@@ -62,7 +89,18 @@ class Subsample:
 
 @dataclass(frozen=True)
 class Personal:
-    """Coordinates that clients keep to themselves from the training with this seed and purpose."""
+    """Coordinates that clients keep to themselves from the training with this seed and purpose.
+
+    Args:
+        coordinates: Which ones.
+        seed: Of the training.
+        purpose: Of the training.
+
+    Examples:
+        >>> head = Coordinates(((6, 9),))
+        >>> Scores([0], torch.zeros(1, 9), personal=Personal(head, 0, "fedrep")).personal.purpose
+        'fedrep'
+    """
 
     coordinates: Coordinates
     seed: int
@@ -85,6 +123,14 @@ class Train(Request[Tensor]):
             after the round before, and from the initial model in round 0; it sends the others.
         private: The clients need not send the models for the method to work: the budget does not
             count them, and the reply serves the record alone.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts = fed.initial_model(0).repeat(4, 1)
+        >>> fed.ask(Train(range(4), starts, LocalTraining(), Key(0, "demo"))).values.shape
+        torch.Size([4, 4])
     """
 
     starts: Tensor
@@ -107,7 +153,12 @@ class Train(Request[Tensor]):
     @property
     def stateful(self) -> bool:
         """Whether clients keep something from round to round of this training."""
-        return self.local.keep_state or self.personal is not None
+        return self.local.keep_state or self.compressed or self.personal is not None
+
+    @property
+    def compressed(self) -> bool:
+        """Whether clients compress their updates; private models are not sent at all."""
+        return self.local.compress is not None and not self.private
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same request for some of its entries."""
@@ -128,6 +179,12 @@ class Gradients(Request[Tensor]):
     Args:
         clients: ``[c]``
         models: ``[c, P]``
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(Gradients([0, 3], fed.initial_model(0).repeat(2, 1))).values.shape
+        torch.Size([2, 4])
     """
 
     models: Tensor
@@ -150,6 +207,12 @@ class Losses(Request[Tensor]):
         models: ``[k, P]``
         split: Which samples.
         subsample: Take only some of them.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(Losses(range(4), torch.zeros(2, 4), split="test")).values.shape
+        torch.Size([4, 2])
     """
 
     models: Tensor
@@ -169,6 +232,12 @@ class ClassCounts(Request[Tensor]):
         clients: ``[c]``
         presence: Clients do not reveal their counts: a class of at least ``MIN_CLASS_SAMPLES``
             samples counts as that many, any other as none.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> fed.ask(ClassCounts([0])).values.sum() == fed.sizes[0]
+        tensor(True)
     """
 
     presence: bool = False
@@ -198,6 +267,13 @@ class BalancedLosses(Request[Tensor]):
         class_shares: ``[k, C]`` the shares of the classes in each model's training samples, 0 for
             those to leave out (``srfca.federation.class_shares``).
         subsample: Take only some of the training samples.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> guess, shares = torch.zeros(1, 650), torch.full((1, 10), 0.1)
+        >>> fed.ask(BalancedLosses([0], guess, shares)).values.round(decimals=3)
+        tensor([[1.]])
     """
 
     models: Tensor
@@ -221,6 +297,12 @@ class LossMoments(Request[Tensor]):
         models: ``[k, P]``
         scales: ``[k]`` a typical loss of each model.
         splits: Which samples: those of these splits together.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> fed.ask(LossMoments(range(4), torch.zeros(2, 650), torch.ones(2))).values.shape
+        torch.Size([4, 2, 23])
     """
 
     models: Tensor
@@ -242,6 +324,12 @@ class OutputMoments(Request[Tensor]):
         clients: ``[c]``
         models: ``[k, P]``
         splits: Which inputs: those of these splits together.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(OutputMoments(range(4), torch.zeros(2, 4))).values.shape
+        torch.Size([4, 2, 3])
     """
 
     models: Tensor
@@ -264,6 +352,12 @@ class BootstrapLosses(Request[Tensor]):
         splits: Which samples: those of these splits together.
         replicates: How many resamples, each of as many samples as the client has.
         seed: Decides the draws, with the client.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(BootstrapLosses(range(4), torch.zeros(2, 4), replicates=10)).values.shape
+        torch.Size([4, 2, 5])
     """
 
     models: Tensor
@@ -287,6 +381,12 @@ class DataMoments(Request[Tensor]):
     Args:
         clients: ``[c]``
         splits: Which samples: those of these splits together.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(DataMoments(range(4))).values.shape  # of three inputs and a target
+        torch.Size([4, 1, 9])
     """
 
     splits: tuple[Split, ...] = ("train",)
@@ -306,6 +406,12 @@ class Shares(Request[Tensor]):
         clients: ``[c]``
         models: ``[k, P]``, or the clients' mixtures.
         by_class: Tell the shares of each class.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(Shares([0], torch.tensor([[0.0] * 4, [99.0] * 4]))).values
+        tensor([[1., 0.]])
     """
 
     models: Tensor | Mixture
@@ -321,11 +427,20 @@ class Shares(Request[Tensor]):
 class Scores(Request[ClientScores]):
     """Compute loss and accuracy of each client's model, or mixture, on the client's data.
 
+    The reply is a ``ClientScores``.
+
     Args:
         clients: ``[c]``
         models: ``[c, P]``, or the clients' mixtures.
         split: Which samples.
         personal: Coordinates that each client fills in with its own.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> scores = fed.ask(Scores(range(4), fed.initial_model(0).repeat(4, 1))).values
+        >>> scores.loss.shape, scores.accuracy.shape
+        (torch.Size([4]), torch.Size([4]))
     """
 
     models: Tensor | Mixture
@@ -354,6 +469,12 @@ class Subspaces(Request[Tensor]):
         clients: ``[c]``
         rank: How many vectors.
         num_classes: If not 0, vectors of the inputs of each of this many classes.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> fed.ask(Subspaces(range(4), rank=3)).values.shape
+        torch.Size([4, 64, 3])
     """
 
     rank: int
@@ -366,6 +487,49 @@ class Subspaces(Request[Tensor]):
 
 
 @dataclass(frozen=True, eq=False)
+class SharedSamples(Request[Tensor]):
+    """Ask each client for some of its training samples, to show them to other clients.
+
+    The reply is ``[c, size, w]`` in double precision: the numbers of an input, then those of its
+    target (``srfca.federation.flat_samples``). A client of fewer samples fills up with infinity.
+    The clients reveal these samples: real ones reply only if their app says how many they may share
+    (``srfca.flower.client_app``), and private ones never do.
+
+    Args:
+        clients: ``[c]``
+        size: How many samples of each client, drawn by the seed: always the same ones.
+        seed: Decides which.
+        targets: Send their targets too.
+    """
+
+    size: int
+    seed: int = 0
+    targets: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs(Request[Tensor]):
+    """Compute the outputs of each client's model on inputs that the clients are sent.
+
+    The reply is ``[c, n, d]``, for d numbers that the network outputs for an input.
+
+    Args:
+        clients: ``[c]``
+        models: ``[c, P]``
+        inputs: ``[n, f]`` as ``SharedSamples`` without targets.
+    """
+
+    models: Tensor
+    inputs: Tensor
+
+    def select(self, index: NDArray[np.int64]) -> Self:
+        """Return the same request for some of its entries."""
+        return replace(
+            self, clients=self.clients[index], models=self.models[_at(index, self.models)]
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Collect(Request[Tensor]):
     """Collect what clients keep to themselves, for the record of a simulation.
 
@@ -374,6 +538,19 @@ class Collect(Request[Tensor]):
     Args:
         clients: ``[c]``
         personal: What to collect.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.random import Key
+        >>> from srfca.federation import Coordinates
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts, bias = fed.initial_model(0).repeat(4, 1), Coordinates(((3, 4),))
+        >>> request = Train(range(4), starts, LocalTraining(), Key(0, "demo"), personal=bias)
+        >>> fed.ask(request).values.shape
+        torch.Size([4, 3])
+        >>> personal = Personal(bias, seed=0, purpose="demo")
+        >>> fed.ask(Collect(range(4), personal)).values.shape
+        torch.Size([4, 1])
     """
 
     personal: Personal
@@ -400,6 +577,18 @@ class Round(Request[Tensor]):
         shared: Coordinates that are aggregated over all participants, for all clusters.
         max_change: If given, changes of a cluster's model that are longer than this many times the
             median of the cluster's participants are shortened to that before they are aggregated.
+
+    Raises:
+        InputError: If there are not as many labels as participants.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, federation, models
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
+        >>> request = Round(range(4), starts, labels, LocalTraining(), Key(0, "demo"))
+        >>> federation.ask(fed, request).values.shape
+        torch.Size([2, 4])
     """
 
     models: Tensor

@@ -18,14 +18,48 @@ from srfca.models.rows import as_slice
 
 
 def ask(federation: Federation, request: Request[T]) -> Replies[T]:
-    """Send any request; a ``Round`` is split up where the federation does not answer it itself."""
+    """Send any request; a ``Round`` is split up where the federation does not answer it itself.
+
+    Args:
+        federation: Whose clients are asked.
+        request: Any request.
+
+    Returns:
+        The replies.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
+        >>> request = Round(np.arange(4), starts, labels, LocalTraining(), Key(0, "demo"))
+        >>> ask(fed, request).values.shape
+        torch.Size([2, 4])
+    """
     if isinstance(request, Round) and not federation.answers_rounds:
         return train_and_aggregate(federation, request)
     return federation.ask(request)
 
 
 def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tensor]:
-    """Answer a round by ``Train`` (or ``Gradients``) requests to the same federation."""
+    """Answer a round by ``Train`` (or ``Gradients``) requests to the same federation.
+
+    Args:
+        federation: Whose clients train.
+        request: The round.
+
+    Returns:
+        The new models, ``[k, P]``.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts, labels = fed.initial_model(0).repeat(2, 1), np.array([0, 1, 0, 1])
+        >>> request = Round(np.arange(4), starts, labels, LocalTraining(), Key(0, "demo"))
+        >>> train_and_aggregate(fed, request).values.equal(ask(fed, request).values)
+        True
+    """
     requested = request.clients
     order = np.argsort(request.labels, kind="stable")  # makes each cluster's rows contiguous
     request = request.select(order)

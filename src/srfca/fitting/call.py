@@ -105,8 +105,16 @@ def make_simulation(
         device: Where clients train.
         **sizes: Sizes of the model that do not follow from the data, such as ``hidden``.
 
+    Returns:
+        The simulation.
+
     Raises:
         InputError: If the data cannot be used, or do not fit the model.
+
+    Examples:
+        >>> X = np.random.default_rng(0).normal(size=(60, 2))
+        >>> make_simulation(X, X[:, 0], np.arange(60) % 3, model="linear")
+        Simulation(3 clients, 18 training samples each, P = 3, cpu, batched)
     """
     table, client, target = _as_table(X, y, clients)
     if standardize is None and isinstance(table, dict):

@@ -58,8 +58,16 @@ def model_sizes(model: Any, name: str, clients: ClientData) -> dict[str, Any]:
         name: Its name, for error messages.
         clients: The data.
 
+    Returns:
+        Sizes by the name of the field.
+
     Raises:
         InputError: If the model is for images, and the data are not square images.
+
+    Examples:
+        >>> from srfca import data, models
+        >>> model_sizes(models.MLP, "mlp", data.rotated_digits(num_clients=4))
+        {'inputs': 64, 'hidden': (64,), 'outputs': 10}
     """
     names = {parameter.name for parameter in fields(model)}
     shape = tuple(clients.train.x.shape[1:])
@@ -85,8 +93,19 @@ def num_outputs(clients: ClientData) -> int:
     Integer targets are classes: one output for each, and at least two. Floating-point targets are
     values: one output for each value of a sample.
 
+    Args:
+        clients: The data.
+
+    Returns:
+        At least 1.
+
     Raises:
         InputError: If classes are not numbered from 0 on.
+
+    Examples:
+        >>> from srfca import data
+        >>> num_outputs(data.rotated_digits(num_clients=4)), num_outputs(data.synthetic())
+        (10, 1)
     """
     y = clients.train.y
     if y.is_floating_point():
@@ -104,7 +123,20 @@ def num_outputs(clients: ClientData) -> int:
 
 
 def with_float_inputs(clients: ClientData) -> ClientData:
-    """Return the clients with floating-point inputs, also of new tables that are encoded."""
+    """Return the clients with floating-point inputs, also of new tables that are encoded.
+
+    Args:
+        clients: The data.
+
+    Returns:
+        The same clients; their test data are converted too.
+
+    Examples:
+        >>> from srfca import ClientData
+        >>> x, y = torch.arange(6).view(3, 2), torch.zeros(3)
+        >>> with_float_inputs(ClientData.from_arrays([(x, y)])).train.x.dtype
+        torch.float32
+    """
 
     def convert(samples: Samples) -> Samples:
         return samples if samples.x.is_floating_point() else replace(samples, x=samples.x.float())

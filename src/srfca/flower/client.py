@@ -23,7 +23,7 @@ from srfca.engine.simulation import Simulation
 from srfca.errors import require
 from srfca.flower.client_state import StoredRows
 from srfca.flower.client_tasks import TASKS, Receive, Task, TaskInput
-from srfca.flower.messages import ALGORITHM, personal_from_json
+from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import ROWS, Shape, arrays_of, make_content, pack, unpack, values_of
 from srfca.flower.transport import TRAINING_TASKS
 
@@ -42,6 +42,7 @@ def client_app(
     augment: AugmentationName | Augmentation = "none",
     validation: float = 0.1,
     device: str = "auto",
+    share: int = 0,
 ) -> ClientApp:
     """Return a complete ``ClientApp`` for every method.
 
@@ -55,9 +56,22 @@ def client_app(
         augment: As for ``Simulation``.
         validation: The fraction of the training samples that is held out.
         device: As for ``Simulation``.
+        share: How many of its training samples the client may reveal to the others, for methods
+            with shared data (``SharedSamples``); by default none.
 
     Returns:
         The app: what ``clientapp`` in ``pyproject.toml`` refers to.
+
+    Raises:
+        InputError: From the app, if ``data`` returns the data of several clients.
+
+    Examples:
+        In the module that ``clientapp`` in ``pyproject.toml`` names::
+            from srfca import data, flower, models
+            def load(context):
+                everyone = data.rotated_digits(num_clients=10)
+                return everyone.select(int(context.node_config["partition-id"]))
+            app = flower.client_app(model=models.mlp(64, 32, 10), data=load)
     """
     loaded: OrderedDict[tuple[int, int], Simulation] = OrderedDict()
 
@@ -84,7 +98,7 @@ def client_app(
         register = app.train if name in TRAINING_TASKS else app.query
 
         def handle(message: Message, context: Context, task: Task = task) -> Message:
-            return _handle(load(context), task, message, context, receive)
+            return _handle(load(context), task, message, context, receive, share)
 
         register(name)(handle)
     return app
@@ -96,6 +110,7 @@ def _handle(
     message: Message,
     context: Context,
     receive: Receive | None,
+    share: int,
 ) -> Message:
     """Read the rows that a message names, do the task, and reply."""
     values = values_of(message.content)
@@ -117,8 +132,8 @@ def _handle(
         for role, row_names in roles.items()
     }
     with progress.reporting_to(progress.ignore):  # the server may run in this process
-        output = task(simulation, TaskInput(values, rows, context, receive))
-    stored.keep(names, output.arrays["rows"] if task is TASKS["train"] else None)
+        output = task(simulation, TaskInput(values, rows, context, receive, share))
+    stored.keep(names, output.arrays.get("rows") if task is TASKS["train"] else None)
     arrays = {name: pack(tensor) for name, tensor in output.arrays.items()}
     content = make_content({"client": client_id, **output.values}, arrays)
     return Message(content, reply_to=message)
@@ -126,7 +141,7 @@ def _handle(
 
 def _shape(role: str, values: Mapping[str, Any], length: int) -> Shape | None:
     """Return the shape that a row of a role must have; tensors of algorithms may have any."""
-    if role.startswith(ALGORITHM):
+    if role.startswith(ALGORITHM) or role == INPUTS:
         return None
     if "personal" in values and role != "mixture":
         return (length - len(personal_from_json(values["personal"]).coordinates),)

@@ -20,7 +20,9 @@ from srfca.flower.records import pack, row_name, unpack
 from srfca.flower.row_cache import RowCache
 
 _ROWS, _OPTIMIZER, _PERSONAL = "srfca.rows", "srfca.optimizer", "srfca.personal"
-_MODEL = "srfca.model"
+_MODEL, _RESIDUALS = "srfca.model", "srfca.residuals"
+_RESIDUALS_KEPT = 2
+"""Trainings whose residuals a client keeps."""
 
 
 class StoredRows:
@@ -108,6 +110,32 @@ def restore_personal(state: RecordDict, simulation: Simulation) -> None:
             client_id: unpack(arrays[str(number)]).to(simulation.device)
         }
         for number, training in enumerate(_description(state, _PERSONAL) or [])
+    }
+
+
+def store_residuals(state: RecordDict, simulation: Simulation) -> None:
+    """Store what the client has not sent yet of its updates, of the last trainings."""
+    trainings = list(simulation.residuals.values.items())[-_RESIDUALS_KEPT:]
+    simulation.residuals.values = dict(trainings)
+    arrays: dict[str, Array] = {}
+    description = []
+    for number, ((seed, purpose), values) in enumerate(trainings):
+        arrays |= {f"{number}.{place}": pack(residual) for (_, place), residual in values.items()}
+        places = [place for _, place in values]
+        description.append({"seed": seed, "purpose": purpose, "places": places})
+    _store(state, _RESIDUALS, arrays, description)
+
+
+def restore_residuals(state: RecordDict, simulation: Simulation) -> None:
+    """Give a simulation what the client has not sent yet of its updates."""
+    arrays: Mapping[str, Array] = state.array_records.get(_RESIDUALS) or {}
+    client_id = simulation.client_ids[0]
+    simulation.residuals.values = {
+        (int(training["seed"]), str(training["purpose"])): {
+            (client_id, int(place)): unpack(arrays[f"{number}.{place}"]).to(simulation.device)
+            for place in training["places"]
+        }
+        for number, training in enumerate(_description(state, _RESIDUALS) or [])
     }
 
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from srfca._version import __version__
 from srfca.engine.simulation import Simulation
-from srfca.errors import InputError
+from srfca.errors import InputError, require
 from srfca.federation.algorithms import ALGORITHMS, Descent, LocalAlgorithm, Posterior
+from srfca.federation.compression import encode
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
@@ -28,8 +29,10 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -39,11 +42,13 @@ from srfca.federation.requests import (
 from srfca.flower.client_state import (
     restore_optimizer_states,
     restore_personal,
+    restore_residuals,
     store_final_model,
     store_optimizer_states,
     store_personal,
+    store_residuals,
 )
-from srfca.flower.messages import ALGORITHM, personal_from_json
+from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import Value
 from srfca.models.rows import frozen_digest
 from srfca.random import Key
@@ -61,12 +66,14 @@ class TaskInput:
         rows: Its rows ``[k, ...]`` by role.
         context: Flower's context.
         receive: What is called with the final model.
+        share: How many samples the client may reveal.
     """
 
     values: Mapping[str, Any]
     rows: Mapping[str, Tensor]
     context: Context
     receive: Receive | None
+    share: int = 0
 
     @property
     def mixture(self) -> Mixture | None:
@@ -149,12 +156,20 @@ def train(simulation: Simulation, task: TaskInput) -> TaskOutput:
         _algorithm(task),
         None if personal is None else personal.coordinates,
     )
-    rows = simulation.ask(request).values
+    rows = simulation.ask(replace(request, local=replace(local, compress=None))).values
     if local.keep_state:
         store_optimizer_states(state, simulation)
     if personal is not None:
         store_personal(state, simulation)
-    return TaskOutput({"rows": rows})
+    if local.compress is None:
+        return TaskOutput({"rows": rows})
+    changes = rows - task.rows["starts"].to(rows)
+    require(bool(changes.isfinite().all()), "the trained model is infinite or NaN")
+    restore_residuals(state, simulation)
+    sent = simulation.residuals.compress(request, changes, simulation.client_ids)
+    store_residuals(state, simulation)
+    codes = [encode(update, local.compress) for update in sent]
+    return TaskOutput({"compressed": torch.stack(codes)})
 
 
 def gradients(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -251,6 +266,30 @@ def subspaces(simulation: Simulation, task: TaskInput) -> TaskOutput:
     return TaskOutput({"subspaces": bases.double()})
 
 
+def shared_samples(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Reveal some training samples, if the client may: ``[1, size, w]``.
+
+    Raises:
+        InputError: If they are more than it may reveal.
+    """
+    values = task.values
+    size = int(values["size"])
+    require(
+        size <= task.share,
+        f"this client shares {task.share} samples, not {size}: client_app(share=...) says how many",
+    )
+    request = SharedSamples(_itself(), size, values["seed"], values["targets"])
+    return TaskOutput({"samples": simulation.ask(request).values})
+
+
+def outputs(simulation: Simulation, task: TaskInput) -> TaskOutput:
+    """Compute the outputs of each model on inputs of the message: ``[e, n, d]``."""
+    models, [inputs] = task.rows["models"], task.rows[INPUTS]
+    return TaskOutput(
+        {"outputs": simulation.ask(Outputs(_itself(len(models)), models, inputs)).values}
+    )
+
+
 def keep(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Pass the final model on to ``receive``, with the client's personal coordinates in it."""
     rows, personal = task.rows["models"], task.personal
@@ -278,6 +317,8 @@ TASKS: dict[str, Task] = {
     "scores": scores,
     "shares": shares,
     "subspaces": subspaces,
+    "shared_samples": shared_samples,
+    "outputs": outputs,
     "keep": keep,
 }
 """The tasks of a client by name."""

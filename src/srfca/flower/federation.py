@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,14 @@ from srfca import progress
 from srfca.errors import InputError, require
 from srfca.federation.middleware.counting import MissingReply
 from srfca.federation.mixture import Mixture
-from srfca.federation.replies import ClientScores, Replies, T, Traffic, as_clients
+from srfca.federation.replies import (
+    Clients,
+    ClientScores,
+    Replies,
+    T,
+    Traffic,
+    as_clients,
+)
 from srfca.federation.requests import (
     BalancedLosses,
     BootstrapLosses,
@@ -26,9 +34,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subspaces,
@@ -43,13 +53,15 @@ from srfca.flower.messages import (
     bootstrap_messages,
     data_moment_messages,
     gradient_messages,
+    output_messages,
     share_messages,
+    shared_sample_messages,
     subspace_messages,
     train_messages,
 )
 from srfca.flower.moments import MomentsEvaluator, MomentsRequest, common
 from srfca.flower.names import ClientNames
-from srfca.flower.replies import ClientReplies, gather
+from srfca.flower.replies import ClientReplies, decompressed, gather
 from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, frozen_digest, make_module
 
@@ -74,6 +86,15 @@ class FlowerFederation:
 
     Raises:
         InputError: If a value is not allowed.
+
+    Examples:
+        In a ``ServerApp`` of your own::
+            app = ServerApp()
+            @app.main()
+            def main(grid, context):
+                federation = FlowerFederation(grid, models.mlp(64, 32, 10), num_clients=10)
+                result = SRFCA().fit(federation)
+                federation.keep(result.models[result.labels])
     """
 
     answers_rounds = False
@@ -132,6 +153,8 @@ class FlowerFederation:
             Scores: self._scores,
             Shares: self._shares,
             Subspaces: self._subspaces,
+            SharedSamples: self._shared_samples,
+            Outputs: self._outputs,
             Collect: self._collect,
         }
 
@@ -183,7 +206,11 @@ class FlowerFederation:
         return self._frozen_digest
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it.
+        """
         return self._layout.row(make_module(self._model, seed))
 
     def ask(self, request: Request[T]) -> Replies[T]:
@@ -237,6 +264,9 @@ class FlowerFederation:
     def admit(self, newcomers: Sequence[str]) -> None:
         """Add clients to the federation, after those that are in it.
 
+        Args:
+            newcomers: Their ids.
+
         Raises:
             InputError: If one has never connected, or is in the federation already.
         """
@@ -260,6 +290,8 @@ class FlowerFederation:
         if request.personal is not None:
             self._personal_trainings.add((request.key.seed, request.key.purpose))
         width = self._layout.length if request.sent is None else len(request.sent)
+        if request.compressed:
+            return decompressed(request, replies, width, self._layout.dtype)
         rows = gather(request.clients, replies, "rows", (width,), self._layout.dtype)
         return Replies(request.clients, rows, replies.missing)
 
@@ -291,8 +323,7 @@ class FlowerFederation:
 
     def _data_moments(self, request: DataMoments) -> Replies[Tensor]:
         self._require_splits(request.splits)
-        clients = request.clients.tolist() or range(len(self.client_ids))
-        infos = [self._channel.info(client) for client in clients]
+        infos = self._infos_of(request.clients)
         shape = (
             common([info.num_label_groups for info in infos], "groups of labels"),
             1 + 2 * common([info.num_columns for info in infos], "numbers in a sample"),
@@ -318,8 +349,7 @@ class FlowerFederation:
         rows = models.models if isinstance(models, Mixture) else models
         groups = 0
         if request.by_class:
-            clients = request.clients.tolist() or range(len(self.client_ids))
-            infos = [self._channel.info(client) for client in clients]
+            infos = self._infos_of(request.clients)
             groups = common([info.num_label_groups for info in infos], "groups of labels")
         messages = share_messages(request, self._layout.length, groups)
         replies = self._channel.exchange("shares", messages)
@@ -328,8 +358,7 @@ class FlowerFederation:
         return Replies(request.clients, shares, replies.missing)
 
     def _subspaces(self, request: Subspaces) -> Replies[Tensor]:
-        clients = request.clients.tolist() or range(len(self.client_ids))
-        infos = [self._channel.info(client) for client in clients]
+        infos = self._infos_of(request.clients)
         features = {info.num_features for info in infos}
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
@@ -345,6 +374,38 @@ class FlowerFederation:
         shape = (num_features, request.num_vectors)
         bases = gather(request.clients, replies, "subspaces", shape, self._layout.dtype)
         return Replies(request.clients, bases, replies.missing)
+
+    def _shared_samples(self, request: SharedSamples) -> Replies[Tensor]:
+        require(request.size >= 1, f"size must be at least 1, not {request.size}")
+        infos = self._infos_of(request.clients)
+        width = common([info.num_features for info in infos], "features")
+        if request.targets:
+            signature = self.architecture.signature
+            assert signature is not None  # clients introduce themselves with it
+            width += prod(signature.target_shape)
+        replies = self._channel.exchange("shared_samples", shared_sample_messages(request, width))
+        shape = (request.size, width)
+        samples = gather(request.clients, replies, "samples", shape, torch.float64)
+        return Replies(request.clients, samples, replies.missing)
+
+    def _outputs(self, request: Outputs) -> Replies[Tensor]:
+        infos = self._infos_of(request.clients)
+        width = common([info.num_features for info in infos], "features")
+        require(
+            request.inputs.ndim == 2 and request.inputs.shape[1] == width,
+            f"inputs must be rows of {width} numbers, not {tuple(request.inputs.shape)}",
+        )
+        num_outputs = common([info.num_outputs for info in infos], "outputs")
+        messages = output_messages(request, self._layout.length, num_outputs)
+        replies = self._channel.exchange("outputs", messages)
+        shape = (len(request.inputs), num_outputs)
+        outputs = gather(request.clients, replies, "outputs", shape, self._layout.dtype)
+        return Replies(request.clients, outputs, replies.missing)
+
+    def _infos_of(self, clients: Clients) -> list[ClientInfo]:
+        """Return what clients have said of themselves; of all clients if there are none."""
+        positions = clients.tolist() or range(len(self.client_ids))
+        return [self._channel.info(client) for client in positions]
 
     def _collect(self, request: Collect) -> Replies[Tensor]:
         values = torch.empty((0, len(request.personal.coordinates)), dtype=self._layout.dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from flwr.app import Array
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from srfca.errors import InputError, require
 from srfca.federation.algorithms import Descent, LocalAlgorithm
+from srfca.federation.compression import num_words
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.mixture import Mixture
 from srfca.federation.replies import Clients
@@ -24,7 +25,9 @@ from srfca.federation.requests import (
     Gradients,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
+    SharedSamples,
     Shares,
     Subspaces,
     Train,
@@ -34,6 +37,8 @@ from srfca.flower.transport import ClientRequest
 
 ALGORITHM = "algorithm."
 """Prefix of the roles of a local algorithm's tensors."""
+INPUTS = "inputs"
+"""Role of inputs that clients are sent."""
 
 
 class RowTable:
@@ -97,9 +102,11 @@ def train_messages(request: Train, length: int) -> Messages:
             f"{len(request.clients)} entries, not {len(tensor)}",
         )
         names[f"{ALGORITHM}{name}"] = table.add(tensor)
-    key = request.key
+    key, local = request.key, request.local
+    if not request.compressed:
+        local = replace(local, compress=None)
     values: dict[str, Value] = {
-        "local": json.dumps(asdict(request.local)),
+        "local": json.dumps(asdict(local)),
         "key": json.dumps([key.seed, key.purpose, key.round]),
         "algorithm": algorithm.key,
         "settings": _settings_json(algorithm),
@@ -108,6 +115,8 @@ def train_messages(request: Train, length: int) -> Messages:
         values["personal"] = personal_json(Personal(request.personal, key.seed, key.purpose))
     width = length if sent is None else len(sent)
     messages = _row_messages(request.clients, names, table, values, width, starts.dtype)
+    if local.compress is not None:
+        messages = _compressed(messages, request.clients, num_words(width, local.compress))
     if isinstance(algorithm, Descent) and algorithm.posterior is not None:
         posterior = algorithm.posterior
         components = {"component": posterior.component}
@@ -223,6 +232,36 @@ def subspace_messages(request: Subspaces, num_features: int) -> Messages:
     return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
 
 
+def shared_sample_messages(request: SharedSamples, width: int) -> Messages:
+    """Return the messages that ask for samples, each of which has this many numbers."""
+    values: dict[str, Value] = {
+        "size": request.size, "seed": request.seed, "targets": request.targets,
+    }  # fmt: skip
+    ask = ClientRequest({"samples": ((1, request.size, width), torch.float64)}, values)
+    return Messages(dict.fromkeys(request.clients.tolist(), ask), RowTable())
+
+
+def output_messages(request: Outputs, length: int, num_outputs: int) -> Messages:
+    """Return the messages that ask for outputs on inputs that are sent along."""
+    models = check_rows(request.models, length, len(request.clients))
+    table = RowTable()
+    of_models, of_inputs = table.add(models), table.add(request.inputs.unsqueeze(0))
+    if of_inputs == [None]:
+        return _unsendable(request.clients, table)
+    inputs = [name for name in of_inputs if name is not None]
+    shape = (len(request.inputs), num_outputs)
+    requests: dict[int, ClientRequest] = {}
+    unsendable: dict[int, str] = {}
+    for client, entries in entries_of(request.clients).items():
+        names = _all_names([of_models[entry] for entry in entries])
+        if names is None:
+            unsendable[client] = "not sent: models are infinite or NaN"
+            continue
+        expects = {"outputs": ((len(entries), *shape), models.dtype)}
+        requests[client] = ClientRequest(expects, {}, {"models": names, INPUTS: inputs})
+    return Messages(requests, table, unsendable)
+
+
 def check_rows(rows: Tensor, length: int, count: int | None = None) -> Tensor:
     """Return rows after a check of their shape.
 
@@ -273,6 +312,18 @@ def _row_messages(
         rows = {role: rows for role, rows in by_role.items() if rows is not None}
         requests[client] = ClientRequest({"rows": ((len(entries), width), dtype)}, values, rows)
     return Messages(requests, table, unsendable)
+
+
+def _compressed(messages: Messages, clients: Clients, words: int) -> Messages:
+    """Return messages whose replies are codes of this many words for each entry."""
+    entries = entries_of(clients)
+    requests = {
+        client: replace(
+            request, expects={"compressed": ((len(entries[client]), words), torch.int64)}
+        )
+        for client, request in messages.requests.items()
+    }
+    return replace(messages, requests=requests)
 
 
 def _with_mixture(

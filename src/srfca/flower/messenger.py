@@ -203,7 +203,7 @@ class Messenger:
         """Note the rows that a client has now."""
         cache = self._caches.setdefault(self._node(client_id), RowCache(self._row_bytes))
         cache.add(request.row_names)
-        if task == "train":
+        if task == "train" and "rows" in arrays:
             cache.add(row_name(pack(row)) for row in arrays["rows"])
 
     def _wait(self, required: Callable[[], int], client_ids: Collection[str]) -> None:
@@ -252,6 +252,8 @@ def _problem(name: str, tensor: Tensor) -> str:
     A loss may be infinite, if a model is that bad, but not minus infinity, also in float32.
     Cross entropy and counts are not negative.
     """
+    if name == "compressed":  # read, and checked, where the starts are known
+        return ""
     if name in ("rows", "subspaces"):
         return "" if bool(tensor.isfinite().all()) else "infinite or NaN"
     if name in ("counts", "balanced"):  # a balanced loss may be unknown, which is NaN

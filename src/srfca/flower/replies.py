@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from srfca.federation.replies import Clients
+from srfca.errors import InputError
+from srfca.federation.compression import decode
+from srfca.federation.replies import Clients, Replies
+from srfca.federation.requests import Train
 from srfca.flower.messages import entries_of
 from srfca.flower.records import Shape
 
@@ -49,3 +52,27 @@ def gather(
     }
     rows = [next(parts[client]) for client in clients.tolist() if client in parts]
     return torch.stack(rows).to(dtype) if rows else torch.empty((0, *shape), dtype=dtype)
+
+
+def decompressed(
+    request: Train, replies: ClientReplies, width: int, dtype: torch.dtype
+) -> Replies[Tensor]:
+    """Return the rows ``[n, width]`` of clients that sent compressed updates.
+
+    A client whose code is not valid counts as one that did not reply.
+    """
+    fraction, starts = request.local.compress, request.starts
+    assert fraction is not None
+    starts = starts if request.sent is None else request.sent.take(starts)
+    entries, missing = entries_of(request.clients), dict(replies.missing)
+    rows: dict[int, Tensor] = {}
+    for client, arrays in replies.arrays.items():
+        try:
+            updates = [decode(code, width, fraction, dtype) for code in arrays["compressed"]]
+        except InputError as error:
+            missing[client] = str(error)
+            continue
+        for entry, update in zip(entries[client], updates, strict=True):
+            rows[entry] = starts[entry].cpu() + update
+    values = torch.stack([rows[entry] for entry in sorted(rows)]) if rows else starts[:0].cpu()
+    return Replies(request.clients, values, missing)

@@ -51,6 +51,11 @@ def server_app(
 
     Returns:
         The app: what ``serverapp`` in ``pyproject.toml`` refers to.
+
+    Examples:
+        In the module that ``serverapp`` in ``pyproject.toml`` names::
+            from srfca import SRFCA, flower, models
+            app = flower.server_app(model=models.mlp(64, 32, 10), method=SRFCA())
     """
     app = ServerApp()
 

@@ -34,6 +34,13 @@ class APFL(Method):
         weighted: Weight clients by their number of samples in w; otherwise all alike.
         participation: The fraction of the clients that take part in a round. A v_i starts from the
             w that its client receives first; a client that is never drawn has the last w.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> APFL(local=local).fit(federation).individual_models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "apfl"

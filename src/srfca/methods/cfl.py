@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from srfca.methods.registry import register
 from srfca.parameters import constrained
 
 _COLUMNS = 2**12
-"""Coordinates of the updates that are multiplied at once, in double precision."""
+"""Coordinates of the updates that are multiplied at once; double precision adds the products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,13 @@ class CFL(Method):
         linkage: How the similarities are cut in two: ``single`` is the optimal bipartition,
             ``complete`` that of the authors' code; also ``average`` and ``ward``.
         weighted: Weight clients by their number of samples; otherwise all alike.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> CFL(local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "cfl"
@@ -95,7 +102,7 @@ class CFL(Method):
 
     eps1: float | str = "60%"
     eps2: float | str = "20%"
-    gamma_max: float | str = "auto"
+    gamma_max: float | Literal["auto"] = "auto"
     warm_up: int = constrained(3, at_least=0)
     min_size: int = constrained(2, at_least=1)
     linkage: Linkage = "single"
@@ -176,6 +183,9 @@ class CFL(Method):
             first_norm: Mean norm of all clients' updates in the first round.
             groups_before: The groups that this cluster showed in the round before.
             seed: Of the graph clustering.
+
+        Returns:
+            The parts, or why it stays whole.
         """
         norms = updates.norm(dim=1)
         mean = Mean(self.weighted)(updates, sizes)
@@ -223,8 +233,7 @@ def similarities(updates: Tensor) -> NDArray[np.float64]:
     """Return cosines ``[J, J]`` between updates ``[J, P]``; a zero update is similar to none."""
     products = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
     for part in updates.split(_COLUMNS, dim=1):
-        exact = part.double()
-        products += exact @ exact.T
+        products += part @ part.T
     norms = products.diagonal().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     alpha = np.clip((products / norms / norms.unsqueeze(1)).cpu().numpy(), -1.0, 1.0)
     np.fill_diagonal(alpha, 1.0)

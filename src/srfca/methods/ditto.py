@@ -47,6 +47,13 @@ class Ditto(Method):
             last w.
         fine_tune_lr: Learning rate of the individual models, and of fine-tuning; None is that of
             ``local``, and a quarter of it for fine-tuning.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> Ditto(mu=0.1, local=local).fit(federation).individual_models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "ditto"

@@ -51,6 +51,13 @@ class FedGroup(Method):
         eta_g: After every round each group's model becomes a weighted mean of all groups' models:
             its own with weight 1, the others with eta_g over their norms. 0 keeps groups apart.
         participation: The fraction of each group's clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> FedGroup(k=2, local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "fedgroup"
@@ -120,7 +127,13 @@ class FedGroup(Method):
         return answer
 
     def pretraining(self, clients: Clients, w0: Tensor, seed: int) -> Train:
-        """Return the request by which clients train shortly from w0, at a constant rate."""
+        """Return the request by which clients train shortly from w0, at a constant rate.
+
+        Args:
+            w0: ``[P]``
+            clients: ``[c]``
+            seed: Of the run.
+        """
         local = pretraining_of(self.local, self.pretrain_steps)
         starts = w0.expand(len(clients), -1)
         return Train(clients, starts, local, Key(seed, "fedgroup pretraining"))
@@ -130,6 +143,10 @@ class FedGroup(Method):
 
         They train shortly from the w0 of the result's seed. A client joins the group that has moved
         from w0 in the direction nearest to its own update.
+
+        Args:
+            result: Of this method.
+            newcomers: A federation with the same model.
 
         Returns:
             ``[c]`` the group of each client, -1 for those that did not reply.

@@ -40,6 +40,13 @@ class FedGWC(Method):
             running mean of squares, for as many rounds as it takes to ask all of its clients.
         max_split: Clusters that a cluster is split into at once, at most.
         weighted: Weight clients by their number of samples; otherwise all alike.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> FedGWC(participation=0.5, local=local).fit(federation).labels_.shape
+        (8,)
     """
 
     key: ClassVar[str] = "fedgwc"

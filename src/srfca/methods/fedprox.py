@@ -25,6 +25,13 @@ class FedProx(FedAvg):
         mu: Weight of the proximal term; that of ``local`` is not used. FedProx with 0 is FedAvg.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> FedProx(mu=0.1, local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "fedprox"

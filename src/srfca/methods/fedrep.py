@@ -29,6 +29,13 @@ class FedRep(Method):
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round. A client that never
             takes part has the head of the initial model.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
+        >>> federation, local = Simulation(digits, models.mlp(64, 8, 10)), LocalTraining(steps=30)
+        >>> FedRep(local=local).fit(federation).individual_models.shape
+        torch.Size([8, 610])
     """
 
     key: ClassVar[str] = "fedrep"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -42,6 +42,13 @@ class FLUX(Method):
         eps: The radius of a neighborhood, or ``auto``.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
+        >>> federation, local = Simulation(digits, models.mlp(64, 8, 10)), LocalTraining(steps=30)
+        >>> FLUX(min_samples=2, local=local).fit(federation).labels_.shape
+        (8,)
     """
 
     key: ClassVar[str] = "flux"
@@ -58,7 +65,7 @@ class FLUX(Method):
     encoders: int = constrained(16, at_least=1)
     components: int = constrained(5, at_least=1)
     min_samples: int = constrained(3, at_least=1)
-    eps: float | str = "auto"
+    eps: float | Literal["auto"] = "auto"
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 

@@ -46,6 +46,13 @@ class Hierarchical(Method):
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round; in the
             round of clustering all do.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> Hierarchical(k=2, global_rounds=1, local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "hierarchical"
@@ -57,7 +64,7 @@ class Hierarchical(Method):
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
     global_rounds: int | None = constrained(None, at_least=0)
-    threshold: float | str = "auto"
+    threshold: float | Literal["auto"] = "auto"
     k: int | None = None
     linkage: Linkage = "average"
     metric: UpdateMetric = "cosine"

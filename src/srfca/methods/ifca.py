@@ -222,7 +222,7 @@ def alternate(
         "done": torch.tensor(0),
     }
     with run.stage(stage, sum(num_participants(everyone, participation)) * local.steps):
-        if not local.keep_state:
+        if not local.stateful:
             state = run.latest(purpose, **state)
         models, labels = state["models"], state["labels"].numpy().copy()
         changed = state["changed"].tolist()
@@ -242,7 +242,7 @@ def alternate(
             models = server.step(models, run.round(request))
             server.add(number, models)
             run.end_round(stage, number, total, models, labels)
-            if (number + 1) % rounds_between == 0 and not local.keep_state:
+            if (number + 1) % rounds_between == 0 and not local.stateful:
                 run.checkpoint(
                     purpose, models=models, labels=torch.tensor(labels),
                     changed=torch.tensor(changed), done=torch.tensor(number + 1),

@@ -15,7 +15,15 @@ from srfca.methods.registry import register
 @register
 @dataclass(frozen=True, kw_only=True)
 class Local(Method):
-    """Train every client alone from the common start."""
+    """Train every client alone from the common start.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> Local(local=local).fit(federation).models.shape
+        torch.Size([8, 6])
+    """
 
     key: ClassVar[str] = "local"
     name: ClassVar[str] = "Local"

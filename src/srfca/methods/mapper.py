@@ -40,6 +40,13 @@ class MAPPER(Method):
         weighted: Weight clients by their number of samples in h; otherwise all alike.
         participation: The fraction of the clients that take part in a round. An h_i starts from the
             h that its client receives first; a client that is never drawn has the last h.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> MAPPER(local=local).fit(federation).individual_models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "mapper"

@@ -40,6 +40,13 @@ class MOCHA(Method):
             clusters; ``mean``: clients are pulled to their mean, ``mu/2 sum_t |w_t - mean|^2``.
         k: The number of clusters, for ``clustered`` alone.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> MOCHA(local=local).fit(federation).models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "mocha"

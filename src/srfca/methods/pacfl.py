@@ -40,6 +40,13 @@ class PACFL(Method):
         linkage: ``average``, ``complete`` or ``single``.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> digits = data.rotated_digits(num_clients=8, rotations=2)
+        >>> federation, local = Simulation(digits, models.mlp(64, 8, 10)), LocalTraining(steps=30)
+        >>> PACFL(k=2, local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "pacfl"
@@ -57,7 +64,7 @@ class PACFL(Method):
     rank: int = constrained(5, at_least=1)
     angle: Literal["smallest", "sum"] = "sum"
     per_class: bool = False
-    threshold: float | str = "auto"
+    threshold: float | Literal["auto"] = "auto"
     k: int | None = None
     linkage: Linkage = "average"
     weighted: bool = True

@@ -31,6 +31,13 @@ class QFFL(Method):
         q: How much more clients of large loss count; 0 is FedAvg.
         weighted: The p_i are the clients' shares of the samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> QFFL(q=1.0, local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "q-ffl"

@@ -24,8 +24,19 @@ METHODS: Registry[type[Method]] = Registry("method", "srfca.methods", "srfca.met
 def register(method: type[M]) -> type[M]:
     """Register a method, as a class decorator above ``@dataclass``.
 
+    Args:
+        method: The class.
+
+    Returns:
+        The same class.
+
     Raises:
         InputError: If the class does not declare what every method declares.
+
+    Examples:
+        >>> from srfca.methods import FedAvg
+        >>> register(FedAvg) is METHODS["global"]
+        True
     """
     for attribute in ("key", "name", "paper"):
         if not isinstance(getattr(method, attribute, None), str):
@@ -57,7 +68,15 @@ def method_key(name: str) -> str:
 
 
 def all_methods() -> list[type[Method]]:
-    """Return all registered methods, ordered by family and name."""
+    """Return all registered methods, ordered by family and name.
+
+    Returns:
+        Classes; each has ``key``, ``name`` and ``paper``.
+
+    Examples:
+        >>> [method.key for method in all_methods()][0]
+        'sr-fca'
+    """
     methods = METHODS.items().values()
     return sorted(methods, key=lambda method: (FAMILIES.index(method.family), method.name.lower()))
 

@@ -27,6 +27,13 @@ class Reptile(Method):
         inner_lr: Learning rate of the adaptation; None is that of ``local``.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> Reptile(local=local).fit(federation).individual_models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "reptile"

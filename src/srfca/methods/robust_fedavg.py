@@ -28,6 +28,13 @@ class RobustFedAvg(Method):
         trim: beta of the rules that drop clients, in [0, 1/2): at least the fraction of corrupt
             clients.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> RobustFedAvg(aggregation="median", local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "robust-global"

@@ -28,6 +28,13 @@ class RSA(Method):
             coordinate by at most ``lam`` times the learning rate, whatever it sends.
         decay: Of the server's model: its own loss is ``decay/2 |x_0|^2``.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> RSA(local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "rsa"

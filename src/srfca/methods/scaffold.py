@@ -35,6 +35,13 @@ class Scaffold(Method):
         server_lr: eta_g: how far the server goes to the mean of the clients' models.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round; the others keep c_i.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> Scaffold(local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "scaffold"
@@ -58,7 +65,7 @@ class Scaffold(Method):
             self.option != "II" or self._plain_sgd,
             "option='II' reads gradients off the steps of SGD without momentum or clip, but the "
             f"optimizer is {self.local.optimizer} with momentum={self.local.momentum} and "
-            f"clip={self.local.clip}: use option='I'",
+            f"clip={self.local.clip} (and compress={self.local.compress}): use option='I'",
         )
 
     @property
@@ -70,7 +77,8 @@ class Scaffold(Method):
     @property
     def _plain_sgd(self) -> bool:
         local = self.local
-        return local.optimizer == "sgd" and local.momentum == 0 and local.clip is None
+        exact = local.clip is None and local.compress is None
+        return local.optimizer == "sgd" and local.momentum == 0 and exact
 
     @property
     def _asks_gradients(self) -> bool:

@@ -64,6 +64,9 @@ class Architecture:
             model: A callable that makes the module, or a module.
             module: The module, if it has been made. Its frozen part is not copied.
             signature: What it takes, and what its outputs mean.
+
+        Returns:
+            The architecture; its factory is None if it cannot be imported by name.
         """
         module = make_module(model, seed=0) if module is None else module
         layout, constant = Layout.of(module), set(frozen_names(module))
@@ -88,6 +91,9 @@ class Architecture:
         Args:
             content: The description.
             frozen: Tensors that are not in rows, by name.
+
+        Returns:
+            The architecture, without a model at hand.
 
         Raises:
             LookupError: If an entry is missing.
@@ -121,6 +127,9 @@ class Architecture:
         Args:
             model: A callable that makes the module, or a module.
 
+        Returns:
+            The architecture.
+
         Raises:
             InputError: If its tensors have other names, shapes or types.
         """
@@ -132,6 +141,9 @@ class Architecture:
 
         Args:
             row: ``[P]``
+
+        Returns:
+            A tensor of the module's shape for each key.
         """
         row = row.detach().cpu()
         trained = {name: part[0] for name, part in self.layout.unstack(row.unsqueeze(0)).items()}
@@ -160,6 +172,9 @@ class Architecture:
         Args:
             row: ``[P]``
 
+        Returns:
+            The module.
+
         Raises:
             InputError: If what makes the module is not known, cannot be imported, or makes
                 another one.
@@ -177,6 +192,9 @@ class Architecture:
         Args:
             rows: ``[k, P]``
             weights: ``[k]`` of the models.
+
+        Returns:
+            A ``MixtureModule``.
 
         Raises:
             InputError: As ``build`` does; or if it is not known whether probabilities or outputs

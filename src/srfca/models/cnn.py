@@ -27,6 +27,11 @@ class CNN:
 
     Raises:
         InputError: If a size is too small.
+
+    Examples:
+        >>> import torch
+        >>> CNN(classes=10, size=8, hidden=4)()(torch.zeros(2, 8, 8)).shape
+        torch.Size([2, 10])
     """
 
     classes: int = 62

@@ -56,6 +56,15 @@ class MLP:
 
     Raises:
         InputError: If a size is below 1.
+
+    Examples:
+        >>> MLP(inputs=64, hidden=(32,), outputs=10)()
+        Sequential(
+          (0): Flatten(start_dim=1, end_dim=-1)
+          (1): Linear(in_features=64, out_features=32, bias=True)
+          (2): ReLU()
+          (3): Linear(in_features=32, out_features=10, bias=True)
+        )
     """
 
     inputs: int
@@ -82,6 +91,16 @@ def linear(inputs: int, outputs: int = 1, *, bias: bool = True) -> Linear:
         inputs: Number of features.
         outputs: Number of outputs.
         bias: Whether there is a bias.
+
+    Returns:
+        What makes the module, each time that it is called.
+
+    Raises:
+        InputError: If a size is below 1.
+
+    Examples:
+        >>> linear(64, 10)
+        Linear(inputs=64, outputs=10, bias=True)
     """
     return Linear(inputs, outputs, bias)
 
@@ -92,6 +111,9 @@ def mlp(inputs: int, *widths: int) -> MLP:
     Args:
         inputs: Number of features.
         *widths: Widths of the hidden layers, then the number of outputs.
+
+    Returns:
+        What makes the module, each time that it is called.
 
     Raises:
         InputError: If the number of outputs is missing, or a size is below 1.

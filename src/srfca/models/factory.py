@@ -60,6 +60,9 @@ class Factory:
         Args:
             model: One of our networks, a dataclass with plain fields, a class, a ``partial`` of a
                 class with plain keyword arguments, a function, or a module.
+
+        Returns:
+            The factory, or None.
         """
         if isinstance(model, Factory):
             return model

@@ -27,6 +27,11 @@ class LSTM:
 
     Raises:
         InputError: If a size is below 1.
+
+    Examples:
+        >>> import torch
+        >>> LSTM(symbols=5, hidden=4)()(torch.zeros(2, 7, dtype=torch.int64)).shape
+        torch.Size([2, 5])
     """
 
     symbols: int = 80

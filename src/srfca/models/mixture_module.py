@@ -20,6 +20,14 @@ class MixtureModule(nn.Module):
         models: k modules.
         weights: ``[k]``, non-negative with sum 1.
         averages_probabilities: Average the models' probabilities; otherwise their outputs.
+
+    Examples:
+        >>> modules = [nn.Linear(1, 1, bias=False) for _ in range(2)]
+        >>> for module, weight in zip(modules, (1.0, 3.0), strict=True):
+        ...     _ = nn.init.constant_(module.weight, weight)
+        >>> mixture = MixtureModule(modules, torch.tensor([0.5, 0.5]), averages_probabilities=False)
+        >>> mixture(torch.ones(1, 1)).item()
+        2.0
     """
 
     weights: Tensor

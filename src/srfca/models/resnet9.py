@@ -37,6 +37,11 @@ class ResNet9:
 
     Raises:
         InputError: If a size is below 1, or the norm is unknown.
+
+    Examples:
+        >>> import torch
+        >>> ResNet9(norm="group", width=4)()(torch.zeros(2, 3, 8, 8)).shape
+        torch.Size([2, 10])
     """
 
     classes: int = 10

@@ -30,6 +30,11 @@ class Layout:
     Parameters come first, in the order of the module, then buffers. A tensor that several modules
     share has one entry.
 
+    Args:
+        shapes: The entries of the row, in order, by name.
+        parameters: The entries that are parameters; the others are buffers.
+        dtype: Of the row.
+
     Examples:
         >>> layout = Layout.of(nn.Linear(3, 2))
         >>> layout.length, layout.parameters
@@ -39,14 +44,16 @@ class Layout:
     """
 
     shapes: Mapping[str, torch.Size]
-    """The entries of the row, in order, by name."""
     parameters: tuple[str, ...]
-    """The entries that are parameters; the others are buffers."""
     dtype: torch.dtype
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """Return the layout of a module."""
+        """Return the layout of a module.
+
+        Args:
+            module: The module.
+        """
         state = _row_state(module)
         trained = (name for name, p in module.named_parameters() if p.requires_grad)
         dtype = next(iter(state.values())).dtype if state else torch.get_default_dtype()
@@ -75,7 +82,14 @@ class Layout:
         return layers
 
     def unstack(self, rows: Tensor) -> dict[str, Tensor]:
-        """Split rows ``[k, P]`` into one tensor ``[k, *shape]`` per entry."""
+        """Split rows ``[k, P]`` into one tensor ``[k, *shape]`` per entry.
+
+        Args:
+            rows: ``[k, P]``
+
+        Returns:
+            ``[k, *shape]`` by name; views of the rows.
+        """
         parts = rows.split([prod(shape) for shape in self.shapes.values()], dim=1)
         return {
             name: part.reshape(len(rows), *shape)
@@ -83,13 +97,27 @@ class Layout:
         }
 
     def stack(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Join one tensor ``[k, *shape]`` per entry into rows ``[k, P]``, inverting ``unstack``."""
+        """Join one tensor ``[k, *shape]`` per entry into rows ``[k, P]``, inverting ``unstack``.
+
+        Args:
+            state: ``[k, *shape]`` by name.
+
+        Returns:
+            ``[k, P]``
+        """
         return torch.cat(
             [state[name].detach().reshape(len(state[name]), -1) for name in self.shapes], dim=1
         )
 
     def row(self, module: nn.Module) -> Tensor:
-        """Return the row ``[P]`` of a module of this layout."""
+        """Return the row ``[P]`` of a module of this layout.
+
+        Args:
+            module: Of this layout.
+
+        Returns:
+            ``[P]``
+        """
         state = _row_state(module)
         parts = [state[name].detach().flatten().to(self.dtype) for name in self.shapes]
         return torch.cat(parts) if parts else torch.empty(0, dtype=self.dtype)
@@ -98,6 +126,13 @@ class Layout:
         """Write a row ``[P]`` into a module of this layout, and return the module.
 
         The frozen part of the module does not change.
+
+        Args:
+            row: ``[P]``
+            module: It is changed.
+
+        Returns:
+            The same module.
         """
         state = _row_state(module)
         with torch.no_grad():
@@ -126,6 +161,12 @@ def frozen_names(module: nn.Module) -> tuple[str, ...]:
 
     Counters of batches in a BatchNorm are not listed: a frozen BatchNorm does not read them.
 
+    Args:
+        module: The module.
+
+    Returns:
+        Names, as in ``state_dict``.
+
     Examples:
         >>> module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
         >>> frozen_names(module)
@@ -146,6 +187,9 @@ def frozen_digest(module: nn.Module) -> str:
     """Return a digest of a module's frozen tensors: their names, types, shapes and values.
 
     Rows are only exchangeable between modules with equal digests.
+
+    Args:
+        module: The module.
 
     Returns:
         64 hexadecimal digits; the empty string if nothing is frozen.
@@ -173,6 +217,19 @@ def set_training(module: nn.Module) -> nn.Module:
     were trained before. Submodules that register a frozen buffer, and what they contain, therefore
     stay in evaluation mode, as is usual for a frozen backbone. Other modules without parameters,
     such as dropout, are switched to training mode.
+
+    Args:
+        module: It is changed.
+
+    Returns:
+        The same module.
+
+    Examples:
+        >>> module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+        >>> module[1].requires_grad_(False) is module[1]
+        True
+        >>> [layer.training for layer in set_training(module)]
+        [True, False, True]
     """
     module.train()
     frozen = _frozen_buffers(module)

@@ -40,7 +40,13 @@ class Signature:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, loss: LossKind) -> Signature:
-        """Return the signature of a model that is trained on inputs and targets ``[n, ...]``."""
+        """Return the signature of a model that is trained on inputs and targets ``[n, ...]``.
+
+        Args:
+            x: ``[n, ...]``
+            y: ``[n, ...]``
+            loss: ``cross_entropy``, ``squared_error`` or ``custom``.
+        """
         return cls(
             input_shape=tuple(x.shape[1:]),
             input_dtype=dtype_name(x.dtype),
@@ -52,6 +58,9 @@ class Signature:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Signature:
         """Return what ``to_json`` describes.
+
+        Args:
+            content: What ``to_json`` returned.
 
         Raises:
             InputError: If an entry is missing or not allowed.
@@ -90,6 +99,9 @@ class Signature:
 
         Classes are those that the accuracy counts. Outputs that do not fit the targets are
         returned as they are.
+
+        Args:
+            outputs: ``[n, ...]``
         """
         shape = torch.Size((len(outputs), *self.target_shape))
         if self.has_classes:
@@ -99,6 +111,12 @@ class Signature:
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Return probabilities ``[n, classes, ...]`` of a model's outputs.
+
+        Args:
+            outputs: ``[n, classes, ...]``
+
+        Returns:
+            ``[n, classes, ...]``
 
         Raises:
             InputError: If the model was not trained with cross entropy.

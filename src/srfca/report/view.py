@@ -14,7 +14,7 @@ from torch import Tensor
 
 from srfca.analysis import Analysis, analyze
 from srfca.clustering.partition import Partition
-from srfca.federation import ClientScores, Federation
+from srfca.federation import ClientScores, Federation, Split
 from srfca.methods import Result, RunStart, Stage
 from srfca.report.palette import cluster_colors
 
@@ -36,7 +36,7 @@ class ClientColumns:
 
     samples: NDArray[np.int64] | None = None
     truth: NDArray[np.int64] | None = None
-    split: str = "test"
+    split: Split = "test"
     loss: Numbers | None = None
     accuracy: Numbers | None = None
 
@@ -51,7 +51,7 @@ class ClientColumns:
         data = {"validation": "held-out", "train": "training"}.get(self.split, self.split)
         return f"{data} {'loss' if self.accuracy is None else 'accuracy'}"
 
-    def with_scores(self, scores: ClientScores, split: str) -> ClientColumns:
+    def with_scores(self, scores: ClientScores, split: Split) -> ClientColumns:
         """Return the columns with scores on a split."""
         accuracy = None if scores.accuracy is None else _numbers(scores.accuracy)
         return replace(self, split=split, loss=_numbers(scores.loss), accuracy=accuracy)

@@ -137,7 +137,14 @@ def make_case(
 ) -> Case:
     """Return the case of one check, to run a check of ``FEDERATION_CHECKS`` alone.
 
-    The arguments are those of ``check_federation``.
+    Args:
+        make: From client data and a model to the federation to check, as in ``check_federation``.
+        dtype: Of the models.
+        tolerance: Largest relative difference to the reference; None is that of the type.
+        validation: The fraction of held-out samples.
+
+    Returns:
+        The federation and the reference, with the same clients.
 
     >>> from srfca import Simulation
     >>> from srfca.testing import FEDERATION_CHECKS

@@ -27,10 +27,12 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Request,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -217,6 +219,23 @@ def check_evaluation(case: Case) -> None:
     case.require_same(values.abs(), expected.abs(), "Subspaces of classes")
 
 
+def check_shared_samples(case: Case) -> None:
+    """Samples that clients share, and outputs on samples that they are sent.
+
+    A federation whose clients do not share samples leaves this check out.
+    """
+    for size, targets in ((3, True), (10, False)):
+        request = SharedSamples(case.clients, size, 5, targets)
+        values, expected = (
+            replies.values.cpu().masked_fill(replies.values.cpu().isinf(), torch.nan)
+            for replies in (case.ask(request), case.reference.ask(request))
+        )
+        case.require_same(values, expected, "SharedSamples")
+    shared = case.reference.ask(SharedSamples(case.clients, 3, 5, targets=False)).values
+    inputs = shared.flatten(0, 1)
+    case.compare(Outputs(case.clients, case.models(len(case.clients)), inputs), "Outputs")
+
+
 def check_classes(case: Case) -> None:
     """Class counts and class-balanced losses agree with the reference."""
     case.compare(ClassCounts(case.clients), "ClassCounts")
@@ -298,6 +317,10 @@ def check_wrong_input(case: Case) -> None:
         "sums of no split": DataMoments(clients, ()),
         "scales that are not positive": LossMoments(clients, models, torch.zeros(len(models))),
         "a rank that is too large": Subspaces(clients, FEATURES + 1),
+        "no shared samples": SharedSamples(clients, 0),
+        "outputs on inputs that are too short": Outputs(
+            clients, models, torch.zeros(2, FEATURES - 1)
+        ),
         "a mixture without weights of its models": Scores(
             clients, Mixture(models, torch.ones(len(clients), 1))
         ),
@@ -345,6 +368,7 @@ FEDERATION_CHECKS: Mapping[str, Callable[[Case], None]] = {
     "kept state": check_kept_state,
     "personal": check_personal,
     "evaluation": check_evaluation,
+    "shared samples": check_shared_samples,
     "classes": check_classes,
     "repetition": check_repetition,
     "order": check_order,
@@ -427,6 +451,7 @@ def _local_trainings() -> dict[str, LocalTraining]:
             _LOCAL, steps=8, schedule="cosine", mu=0.5, clip=0.2
         ),
         "resampling": replace(_LOCAL, resample=True),
+        "compression": replace(_LOCAL, steps=9, compress=0.1),
     }
 
 

@@ -32,9 +32,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Personal,
     Request,
     Scores,
+    SharedSamples,
     Shares,
     Split,
     Subsample,
@@ -101,6 +103,8 @@ class ReferenceFederation:
         """Optimizer states by training, and by client and model of its mixture."""
         self.personal: dict[tuple[int, str], dict[int, Tensor]] = {}
         """Personal coordinates by training and client."""
+        self.residuals: dict[tuple[int, str], dict[tuple[int, int], list[float]]] = {}
+        """What was not sent yet of updates, by training, and by client and its entry."""
 
     @property
     def client_ids(self) -> Sequence[str]:
@@ -127,11 +131,25 @@ class ReferenceFederation:
         return self.data.fingerprint()
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it, unless the weights are given.
+        """
         return self.layout.row(make_module(self.model, seed))
 
     def ask(self, request: Request[T]) -> Replies[T]:
-        """Answer a request for its clients."""
+        """Answer a request for its clients.
+
+        Args:
+            request: Any request but ``Round``.
+
+        Returns:
+            The replies of its clients.
+
+        Raises:
+            InputError: If a client does not exist, or the request is of another kind.
+        """
         for client in request.clients:
             require(0 <= client < len(self.client_ids), f"there is no client {client}")
         answer = getattr(self, f"_answer_{request.name}", None)
@@ -146,6 +164,7 @@ class ReferenceFederation:
         if request.key.round == 0:
             self.optimizers[training] = {}
             self.personal[training] = {}
+            self.residuals[training] = {}
         personal = request.personal
         rows = []
         for entry, client in enumerate(request.clients.tolist()):
@@ -157,10 +176,34 @@ class ReferenceFederation:
             rows.append(train_entry(self, request, entry, client, start))
             progress.report(request.steps)
         if personal is None:
-            return self._stacked(rows)
+            return self._compressed(request, request.starts, self._stacked(rows))
         for client, row in zip(request.clients.tolist(), rows, strict=True):
             self.personal[training][client] = _take(personal, row)
-        return self._stacked(rows)[:, ~_mask(personal, self.initial_model(0))]
+        sent = ~_mask(personal, self.initial_model(0))
+        return self._compressed(request, request.starts[:, sent], self._stacked(rows)[:, sent])
+
+    def _compressed(self, request: Train, starts: Tensor, rows: Tensor) -> Tensor:
+        """Return what the server makes of compressed updates: ``[c, n]``."""
+        fraction = request.local.compress
+        if fraction is None or request.private:
+            return rows
+        residuals = self.residuals[request.key.seed, request.key.purpose]
+        received = starts.to(rows).clone()
+        for entry, client in enumerate(request.clients.tolist()):
+            place = request.clients[:entry].tolist().count(client)
+            update = (rows[entry] - starts[entry]).tolist()
+            left = residuals.get((client, place), [0.0] * len(update))
+            update = [new + old for new, old in zip(update, left, strict=True)]
+            order = sorted(range(len(update)), key=lambda at: -abs(update[at]))
+            chosen = [at for at in order[: max(1, round(fraction * len(update)))] if update[at]]
+            size = sum(abs(update[at]) for at in chosen) / max(1, len(chosen))
+            size = float(torch.tensor(size, dtype=torch.float32))
+            for at in chosen:
+                step = size if update[at] > 0 else -size
+                received[entry, at] += step
+                update[at] -= step
+            residuals[client, place] = update
+        return received
 
     def _answer_gradients(self, request: Gradients) -> Tensor:
         self.check_rows(request.models, len(request.clients))
@@ -363,7 +406,16 @@ class ReferenceFederation:
         return torch.stack(rows)
 
     def posterior(self, mixture: Mixture, entry: int, client: int) -> Tensor:
-        """Return the posterior of each model, given each training sample: ``[k, n]``."""
+        """Return the posterior of each model, given each training sample: ``[k, n]``.
+
+        Args:
+            mixture: Of the clients of a request.
+            entry: Position of the client in the request.
+            client: Position of the client in the federation.
+
+        Returns:
+            ``[k, n]``
+        """
         x, y = self.samples["train"].of(client)
         odds = []
         for number, row in enumerate(mixture.models):
@@ -427,6 +479,36 @@ class ReferenceFederation:
             bases.append(torch.linalg.svd(columns).U[:, : request.rank])
         return torch.stack(bases)
 
+    def _answer_sharedsamples(self, request: SharedSamples) -> Tensor:
+        require(request.size >= 1, f"size must be at least 1, not {request.size}")
+        replies = []
+        for client in request.clients.tolist():
+            x, y = self.samples["train"].of(client)
+            stream = streams(
+                Key(request.seed, "shared samples"), client_words([self.client_ids[client]])
+            )
+            size = min(request.size, len(x))
+            chosen = batches(stream, torch.tensor([len(x)]), size, 1)[0, 0].tolist()
+            rows = []
+            for number in range(request.size):
+                at = chosen[number] if number < size else 0
+                parts = [x[at].flatten().double()]
+                parts += [y[at].flatten().double()] if request.targets else []
+                row = torch.cat(parts)
+                rows.append(row if number < size else torch.full_like(row, torch.inf))
+            replies.append(torch.stack(rows))
+        return torch.stack(replies)
+
+    def _answer_outputs(self, request: Outputs) -> Tensor:
+        self.check_rows(request.models, len(request.clients))
+        like = self.samples["train"].x
+        require(
+            request.inputs.shape[1] == like[0].numel(),
+            f"inputs have {like[0].numel()} numbers, not {request.inputs.shape[1]}",
+        )
+        x = request.inputs.view(-1, *like.shape[1:]).to(like)
+        return torch.stack([self._outputs(row, x).flatten(1) for row in request.models])
+
     def _answer_collect(self, request: Collect) -> Tensor:
         return torch.stack(
             [self._personal_of(request.personal, client) for client in request.clients.tolist()]
@@ -452,7 +534,15 @@ class ReferenceFederation:
         return x, y
 
     def check_rows(self, rows: Tensor, count: int | None = None) -> None:
-        """Raise an ``InputError`` unless rows are ``[count, P]``."""
+        """Raise an ``InputError`` unless rows are ``[count, P]``.
+
+        Args:
+            rows: What to check.
+            count: How many there must be; None is any number.
+
+        Raises:
+            InputError: If they are not.
+        """
         expected = (len(rows) if count is None else count, self.layout.length)
         require(
             tuple(rows.shape) == expected,
@@ -460,11 +550,19 @@ class ReferenceFederation:
         )
 
     def parts(self, row: Tensor) -> dict[str, Tensor]:
-        """Return the tensors of a row ``[P]`` by name."""
+        """Return the tensors of a row ``[P]`` by name.
+
+        Args:
+            row: ``[P]``
+        """
         return {name: part[0] for name, part in self.layout.unstack(row.unsqueeze(0)).items()}
 
     def module(self, row: Tensor) -> nn.Module:
-        """Return a row ``[P]`` as a module."""
+        """Return a row ``[P]`` as a module.
+
+        Args:
+            row: ``[P]``
+        """
         return self.layout.load(row, make_module(self.model, seed=0))
 
     @torch.no_grad()

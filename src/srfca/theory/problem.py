@@ -37,6 +37,13 @@ class Quadratics:
         truth: The true clusters.
         curvatures: h, ``[d]``.
         noise: s.
+
+    Examples:
+        >>> problem = Quadratics.make(clients=4, clusters=2, dimension=3)
+        >>> problem.separations.eps1, round(problem.separations.eps2, 6)
+        (0.0, 1.0)
+        >>> problem.draw(samples=100, rng=np.random.default_rng(0)).shape
+        (4, 3)
     """
 
     minimizers: Rows
@@ -59,6 +66,16 @@ class Quadratics:
         """Return clusters whose centers are all ``separation`` apart.
 
         Clients of a cluster are alternately ``spread / 2`` to each side of its center.
+
+        Args:
+            clients: m
+            clusters: C
+            dimension: d, more than the clusters.
+            separation: Distance of two centers.
+            spread: Distance of the two kinds of clients of a cluster.
+            mu: The smallest curvature.
+            smoothness: The largest curvature, L.
+            noise: s
 
         Raises:
             InputError: If there are too few dimensions for the clusters.
@@ -112,7 +129,15 @@ class Quadratics:
         return np.stack([self.minimizers[members].mean(0) for members in self.truth])
 
     def draw(self, samples: int, rng: np.random.Generator) -> Rows:
-        """Draw the means of n samples of each client: ``[m, d]``."""
+        """Draw the means of n samples of each client: ``[m, d]``.
+
+        Args:
+            samples: n
+            rng: A generator of random numbers.
+
+        Returns:
+            ``[m, d]``
+        """
         ups = rng.binomial(samples, 0.5, self.minimizers.shape)
         return self.minimizers + self.noise * (2 * ups / samples - 1)
 
@@ -122,6 +147,9 @@ class Quadratics:
         Args:
             targets: Minimizers of the empirical losses, ``[k, d]``.
             steps: T.
+
+        Returns:
+            ``[k, d]``
         """
         return targets * (1 - (1 - self.curvatures / self.smoothness) ** steps)
 

@@ -13,12 +13,19 @@ from srfca.errors import require
 
 
 class Separations(NamedTuple):
-    """How far apart models are within and across clusters (Definition 1)."""
+    """How far apart models are within and across clusters (Definition 1).
+
+    Args:
+        eps1: The largest distance of two models in the same cluster.
+        eps2: The smallest distance of two models in different clusters; infinite for one cluster.
+
+    Examples:
+        >>> Separations(eps1=1.0, eps2=4.0).eps2
+        4.0
+    """
 
     eps1: float
-    """The largest distance of two models in the same cluster."""
     eps2: float
-    """The smallest distance of two models in different clusters; infinite for one cluster."""
 
 
 def separations(distances: ArrayLike, partition: Partition) -> Separations:
@@ -27,6 +34,9 @@ def separations(distances: ArrayLike, partition: Partition) -> Separations:
     Args:
         distances: ``[m, m]`` between the models of all clients; see ``l2_distances``.
         partition: Which models belong together; unclustered ones are left out.
+
+    Returns:
+        eps1 and eps2.
 
     Raises:
         InputError: If the matrix does not have a row for each client.
@@ -57,6 +67,12 @@ def l2_distances(models: ArrayLike) -> NDArray[np.float64]:
 def best_threshold(separations: Separations) -> float:
     """Return lambda = (eps1 + eps2) / 2, which gives the least bound.
 
+    Args:
+        separations: eps1 and eps2.
+
+    Returns:
+        lambda.
+
     >>> best_threshold(Separations(1.0, 4.0))
     2.5
     """
@@ -67,6 +83,13 @@ def cluster_labels(partition: Partition, truth: Partition) -> Labels:
     """Return the cluster label of each cluster (Definition 2): ``[k]``.
 
     It is the true cluster that most of its clients come from, the first on a tie.
+
+    Args:
+        partition: The clusters.
+        truth: The true clusters.
+
+    Returns:
+        ``[k]`` true clusters.
 
     >>> cluster_labels(Partition([0, 0, 0, 1]), Partition([0, 1, 1, 0])).tolist()
     [1, 0]
@@ -79,6 +102,13 @@ def cluster_impurities(partition: Partition, truth: Partition) -> NDArray[np.flo
     """Return the fraction of each cluster's clients that did not come from its label: ``[k]``.
 
     TrimmedMeanGD(beta) needs every impurity to be below beta.
+
+    Args:
+        partition: The clusters.
+        truth: The true clusters.
+
+    Returns:
+        ``[k]``, from 0 to 1.
 
     >>> cluster_impurities(Partition([0, 0, 0, 0, 1]), Partition([0, 1, 1, 1, 0])).tolist()
     [0.25, 0.0]

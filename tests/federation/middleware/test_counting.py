@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,20 @@ from srfca.federation import (
     LocalTraining,
     Losses,
     Mixture,
+    Outputs,
     Personal,
     Phase,
     Posterior,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Subspaces,
     Train,
     ask,
 )
+from srfca.federation.algorithms.shared_data import SharedDataDescent
+from srfca.federation.compression import num_words
 from srfca.federation.middleware import Budget, Counting
 from srfca.federation.middleware.counting import MissingReply, _fingerprints
 from srfca.federation.replies import Clients
@@ -263,6 +268,38 @@ def test_resamples_and_sums_of_data_are_counted() -> None:
     counting.ask(BootstrapLosses(EVERYONE, starts()[:1]))
     assert counting.spent.evaluations == 3
     assert counting.spent.models_down == 3
+
+
+def test_samples_that_travel_are_counted_in_bytes_and_only_once() -> None:
+    counting = Counting(Stub())
+    counting.ask(SharedSamples(EVERYONE, 5))
+    assert counting.spent == Budget(bytes_up=3 * 5 * 4 * 8)
+    inputs = torch.ones(6, 3, dtype=torch.float64)
+    for _ in range(2):
+        counting.ask(Outputs(EVERYONE, starts(), inputs))
+    assert counting.spent == Budget(
+        models_down=3, bytes_down=3 * 16 + 3 * 6 * 3 * 8, evaluations=6,
+        bytes_up=3 * 5 * 4 * 8 + 2 * 3 * 6 * 3 * 4,
+    )  # fmt: skip
+
+
+def test_tensors_of_an_algorithm_that_are_no_models_are_counted_in_bytes() -> None:
+    samples = torch.ones(1, 5, 4, dtype=torch.float64).expand(3, 5, 4)
+    steps = SharedDataDescent(samples=samples, shares=torch.full((3, 1), 0.5))
+    counting = Counting(Stub())
+    for _ in range(2):
+        counting.ask(Train(EVERYONE, starts(), LOCAL, KEY, steps))
+    assert counting.spent.models_down == 3
+    assert counting.spent.bytes_down == 3 * 16 + 3 * 5 * 4 * 8 + 3 * 4
+
+
+def test_compressed_updates_cost_the_length_of_their_codes() -> None:
+    counting, local = Counting(Stub()), replace(LOCAL, compress=0.5)
+    counting.ask(Train(EVERYONE, starts(), local, KEY))
+    assert counting.spent.models_up == 3
+    assert counting.spent.bytes_up == 3 * 8 * num_words(WIDTH, 0.5)
+    counting.ask(Train(EVERYONE, starts(), local, KEY, private=True))
+    assert counting.spent.models_up == 3
 
 
 def test_a_round_that_the_federation_answers_costs_what_its_parts_cost() -> None:

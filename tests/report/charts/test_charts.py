@@ -60,7 +60,7 @@ def test_a_chart_that_a_run_has_not_is_an_error_that_names_those_it_has() -> Non
     with pytest.raises(InputError, match=r"nothing to draw in 'map'; it has: .*scores"):
         figure(view, "map")
     with pytest.raises(InputError, match="unknown chart 'mapp': did you mean 'map'"):
-        figure(view, "mapp")
+        figure(view, "mapp")  # type: ignore[arg-type]
     assert figure(made_up_view(), "map").name == "map"
     assert all(
         draw(made_up_view()) is not None for draw in CHARTS.values() if "prof" not in str(draw)

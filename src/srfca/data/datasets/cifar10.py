@@ -33,6 +33,9 @@ def rotated_cifar10(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which client gets which images.
 
+    Returns:
+        The clients; ``truth`` is their rotations.
+
     Raises:
         InputError: If CIFAR-10's files are missing or damaged, or an argument is out of range.
 
@@ -64,6 +67,9 @@ def label_cifar10(
         sizes: Training samples per client: "balanced", "lognormal", or one number for all.
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which client gets which images.
+
+    Returns:
+        The clients; ``truth`` says which half each one belongs to.
 
     Raises:
         InputError: If CIFAR-10's files are missing or damaged, or an argument is out of range.

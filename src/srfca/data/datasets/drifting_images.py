@@ -44,7 +44,27 @@ def drifting_image_phases(
     folder: str | Path | None = None,
     seed: int = 0,
 ) -> tuple[ClientData, ...]:
-    """Return images in all phases of a concept drift; see ``drifting_images``.
+    """Return images in all phases of a concept drift; ``drifting_images`` returns one of them.
+
+    Args:
+        dataset: "digits", "mnist", "fashion_mnist" or "cifar10".
+        drift: "none", "sudden", "incremental" or "recurrent".
+        shift: In what concepts differ: "label_swap" or "rotation".
+        groups: Number of concepts at first.
+        new_groups: Number of new concepts that clients drift to; 0 for a drift between the groups.
+        drifting: The fraction of each group's clients that drift.
+        num_clients: Number of clients.
+        samples: Training images per client, or their mean with ``alpha``; None to deal all images.
+        alpha: Concentration of Dirichlet label skew; None for none.
+        new_samples: Divide each client's training images among the phases.
+        folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
+        seed: Decides all draws.
+
+    Returns:
+        The clients in each phase; ``truth`` is their concepts.
+
+    Raises:
+        InputError: If files are missing or damaged, or an argument is out of range.
 
     Examples:
         >>> phases = drifting_image_phases(drift="incremental")
@@ -108,6 +128,9 @@ def drifting_images(
             phase). Otherwise clients keep their images, as in FedCCFA's code.
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides all draws.
+
+    Returns:
+        The clients; ``truth`` is their concepts in this phase.
 
     Raises:
         InputError: If files are missing or damaged, or an argument is out of range.

@@ -32,6 +32,9 @@ def rotated_fashion_mnist(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which client gets which images.
 
+    Returns:
+        The clients; ``truth`` is their rotations.
+
     Raises:
         InputError: If the files are missing or damaged, or an argument is out of range.
 

@@ -35,6 +35,9 @@ def femnist(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which writers are drawn.
 
+    Returns:
+        The writers, each a client.
+
     Raises:
         InputError: If FEMNIST's files are missing or damaged, or too few writers have that many
             images.
@@ -76,6 +79,9 @@ def transposed_femnist(
         min_samples: Minimum number of images of a writer, training and test together.
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which writers are drawn.
+
+    Returns:
+        The writers, each a client; ``truth`` says whose images are transposed.
 
     Raises:
         InputError: If FEMNIST's files are missing or damaged, or too few writers have that many

@@ -124,6 +124,9 @@ def field_images(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides all draws.
 
+    Returns:
+        The clients; ``truth`` is their groups, and each outlier is alone.
+
     Raises:
         InputError: If files are missing or damaged, or an argument is out of range.
 
@@ -246,7 +249,7 @@ def _partitioner(
     raise unknown("partition", partition, choices(PartitionRule))
 
 
-def _given(partition: str, **parameter: float | None) -> float:
+def _given(partition: PartitionRule, **parameter: float | None) -> float:
     """Return a parameter that must not be None."""
     [(name, value)] = parameter.items()
     if value is None:

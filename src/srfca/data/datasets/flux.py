@@ -76,6 +76,9 @@ def flux_images(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides all draws.
 
+    Returns:
+        The clients; ``truth`` is their patterns.
+
     Raises:
         InputError: If files are missing or damaged, or an argument is out of range.
 

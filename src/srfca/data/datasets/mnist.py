@@ -33,6 +33,9 @@ def rotated_mnist(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which client gets which images.
 
+    Returns:
+        The clients; ``truth`` is their rotations.
+
     Raises:
         InputError: If MNIST's files are missing or damaged, or an argument is out of range.
 
@@ -67,6 +70,9 @@ def inverted_mnist(
             "no".
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which client gets which images.
+
+    Returns:
+        The clients; ``truth`` says whose images are inverted.
 
     Raises:
         InputError: If MNIST's files are missing or damaged, or an argument is out of range.

@@ -26,6 +26,9 @@ def rotated_digits(*, num_clients: int = 40, rotations: int = 4, seed: int = 0) 
         rotations: Number of clusters: 1, 2 or 4.
         seed: Decides which client gets which images.
 
+    Returns:
+        The clients; ``truth`` is their rotations.
+
     Raises:
         InputError: If an argument is out of range.
 

@@ -32,6 +32,9 @@ def shakespeare(
         folder: The data folder; None for ``SRFCA_DATA`` or the user's cache folder.
         seed: Decides which roles are drawn.
 
+    Returns:
+        The roles, each a client.
+
     Raises:
         InputError: If the files are missing or damaged, or too few roles have that many samples.
 

@@ -26,6 +26,19 @@ class Partitioner(ABC):
 
     A subclass is a frozen dataclass with ``deal``. Every sample goes to at most one client, and
     every client gets at least ``MIN_SAMPLES``.
+
+    Raises:
+        InputError: If the value of a parameter is not allowed.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class InTurn(Partitioner):
+        ...     def deal(self, labels, num_partitions, rng):
+        ...         indices = np.arange(len(labels))
+        ...         return [indices[indices % num_partitions == i] for i in range(num_partitions)]
+        >>> [sorted(part.tolist()) for part in InTurn().partition(np.zeros(6), 2)]
+        [[0, 2, 4], [1, 3, 5]]
     """
 
     def __post_init__(self) -> None:
@@ -40,6 +53,9 @@ class Partitioner(ABC):
             labels: Labels, ``[n]``; of any type if the partitioner only looks at their number.
             num_partitions: Number of clients.
             rng: A generator of random numbers, or a seed.
+
+        Returns:
+            For each client its indices, ``[n_i]``.
 
         Raises:
             InputError: If there are too few samples, or the labels do not suit the parameters.
@@ -65,7 +81,16 @@ class Partitioner(ABC):
 
     @abstractmethod
     def deal(self, labels: NDArray[Any], num_partitions: int, rng: np.random.Generator) -> Parts:
-        """Return the indices of each client's samples, in any order."""
+        """Return the indices of each client's samples, in any order.
+
+        Args:
+            labels: Labels, ``[n]``.
+            num_partitions: Number of clients.
+            rng: A generator of random numbers.
+
+        Returns:
+            For each client its indices, ``[n_i]``.
+        """
 
 
 def samples_by_class(labels: NDArray[Any], rng: np.random.Generator) -> Parts:

@@ -18,7 +18,19 @@ Splits = Literal["train", "all"]
 
 
 def unchanged(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return inputs and labels unchanged."""
+    """Return inputs and labels unchanged.
+
+    Args:
+        x: Inputs, ``[n, ...]``.
+        y: Labels, ``[n]``.
+
+    Returns:
+        The same ``[n, ...]`` and ``[n]``.
+
+    Examples:
+        >>> unchanged(np.array([1, 2]), np.array([0, 1]))
+        (array([1, 2]), array([0, 1]))
+    """
     return x, y
 
 
@@ -53,6 +65,11 @@ class Chain:
 
     Args:
         transforms: The transforms, none of them a chain.
+
+    Examples:
+        >>> from srfca.data.transforms import invert, transpose
+        >>> compose(invert, compose(transpose, unchanged)) == Chain((invert, transpose, unchanged))
+        True
     """
 
     transforms: tuple[Transform, ...]
@@ -66,6 +83,12 @@ class Chain:
 
 def compose(*transforms: Transform) -> Chain:
     """Return a transform that applies others in turn, the first one first.
+
+    Args:
+        *transforms: The transforms.
+
+    Returns:
+        The transforms as one.
 
     Examples:
         >>> from srfca.data.transforms import invert, shift_labels
@@ -87,6 +110,16 @@ def apply(
         y: Labels, ``[n]``.
         split: What the samples are for: a transform of training samples leaves others unchanged.
         rng: Random numbers for the transforms that draw some.
+
+    Returns:
+        Inputs ``[n, ...]`` and labels ``[n]``, transformed.
+
+    Examples:
+        >>> from srfca.data.transforms import label_noise
+        >>> noisy, rng = label_noise(1.0, 2, splits="train"), np.random.default_rng(0)
+        >>> x, y = np.zeros(3), np.array([0, 1, 1])
+        >>> [apply(noisy, x, y, split=split, rng=rng)[1].tolist() for split in ("train", "test")]
+        [[1, 0, 0], [0, 1, 1]]
     """
     for part in _parts(transform):
         if not isinstance(part, RandomTransform):

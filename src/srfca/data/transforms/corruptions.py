@@ -32,6 +32,9 @@ def brightness(severity: int) -> Transform:
     Args:
         severity: From 1 to 5.
 
+    Returns:
+        A transform of images, floats in [0, 1] or integers to 255.
+
     Raises:
         InputError: If the severity is out of range.
 
@@ -57,6 +60,9 @@ def contrast(severity: int) -> Transform:
     Args:
         severity: From 1 to 5.
 
+    Returns:
+        A transform of images, floats in [0, 1] or integers to 255.
+
     Raises:
         InputError: If the severity is out of range.
 
@@ -79,6 +85,9 @@ def blur(severity: int) -> Transform:
 
     Args:
         severity: From 1 to 5.
+
+    Returns:
+        A transform of images, floats in [0, 1] or integers to 255.
 
     Raises:
         InputError: If the severity is out of range.
@@ -106,6 +115,9 @@ def gaussian_noise(severity: int) -> RandomTransform:
 
     Args:
         severity: From 1 to 5.
+
+    Returns:
+        A transform of images, floats in [0, 1] or integers to 255.
 
     Raises:
         InputError: If the severity is out of range.

@@ -45,6 +45,13 @@ def rotate(degrees: float) -> Transform:
 def transpose(x: Array, y: Array) -> tuple[Array, Array]:
     """Exchange rows and columns of images ``[n, ..., h, w]``.
 
+    Args:
+        x: Images, ``[n, ..., h, w]``.
+        y: Labels, ``[n]``.
+
+    Returns:
+        Images ``[n, ..., w, h]``, and the labels ``[n]``.
+
     Raises:
         InputError: For other shapes.
 
@@ -94,6 +101,13 @@ def color_cast(color: Color) -> Transform:
 def invert(x: Array, y: Array) -> tuple[Array, Array]:
     """Invert the brightness: ``255 - x`` for integers, ``1 - x`` for floats.
 
+    Args:
+        x: Inputs, ``[n, ...]``.
+        y: Labels, ``[n]``.
+
+    Returns:
+        The inverted inputs ``[n, ...]``, and the labels ``[n]``.
+
     Examples:
         >>> invert(np.array([0, 255]), np.zeros(2))[0].tolist()
         [255, 0]
@@ -106,6 +120,9 @@ def shift_features(offset: ArrayLike) -> Transform:
 
     Args:
         offset: A number, or an array of a sample's shape.
+
+    Returns:
+        The transform; its inputs are float32.
 
     Examples:
         >>> shift_features([1.0, -1.0])(np.zeros((1, 2)), np.zeros(1))[0].tolist()

@@ -51,6 +51,9 @@ def only_classes(classes: Sequence[int]) -> Transform:
     Args:
         classes: The classes to keep.
 
+    Returns:
+        The transform.
+
     Examples:
         >>> only_classes([0, 2])(np.array([10, 11, 12]), np.array([0, 1, 2]))[0].tolist()
         [10, 12]
@@ -69,6 +72,9 @@ def reverse_labels(num_classes: int) -> Transform:
     Args:
         num_classes: Number of classes, C.
 
+    Returns:
+        The transform.
+
     Examples:
         >>> reverse_labels(10)(np.zeros(3), np.array([0, 1, 9]))[1].tolist()
         [9, 8, 0]
@@ -82,6 +88,9 @@ def shift_labels(num_classes: int, by: int = 1) -> Transform:
     Args:
         num_classes: Number of classes.
         by: The shift.
+
+    Returns:
+        The transform.
 
     Examples:
         >>> shift_labels(10)(np.zeros(3), np.array([0, 1, 9]))[1].tolist()
@@ -100,6 +109,9 @@ def label_noise(rate: float, num_classes: int, *, splits: Splits) -> RandomTrans
         num_classes: Number of classes, at least 2.
         splits: "train" for noise in training labels alone, so that scores are those of the right
             labels; "all" for noise in test labels too.
+
+    Returns:
+        The transform.
 
     Raises:
         InputError: If an argument is out of range; in the transform, if a label is.

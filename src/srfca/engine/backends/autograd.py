@@ -35,19 +35,23 @@ class Network:
         loss: Loss of each sample.
         precision: One of ``PRECISIONS`` but ``auto``.
         compile: Train through ``torch.compile``.
+        channels_last: Whether the module takes images and kernels whose channels lie last in
+            memory, which is faster.
     """
 
     def __init__(
         self,
         module: nn.Module,
         loss: Loss,
-        precision: str = "float32",
+        precision: Precision = "float32",
         compile: bool = False,
+        channels_last: bool = False,
     ) -> None:
         self.module = module
         self.layout = Layout.of(module)
         self.loss = loss
         self.precision = precision
+        self.channels_last = channels_last
         self._training_losses = (
             torch.compile(self._losses, dynamic=False) if compile else self._losses
         )
@@ -69,7 +73,9 @@ class Network:
     def copy(self) -> Network:
         """Return a copy for another thread: calls change modules. Frozen tensors are shared."""
         shared = {id(tensor): tensor for tensor in frozen_tensors(self.module).values()}
-        return type(self)(deepcopy(self.module, shared), self.loss, self.precision)
+        network = type(self)(deepcopy(self.module, shared), self.loss, self.precision)
+        network.channels_last = self.channels_last
+        return network
 
     def outputs(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs ``[c, b, ...]`` of c models, each on its samples ``[c, b, ...]``."""
@@ -106,7 +112,7 @@ class Network:
         state = {}
         for name, shape in self.layout.shapes.items():
             entry = torch.empty(count, *shape, dtype=self.layout.dtype, device=device)
-            if count == 1 and len(shape) == 4 and device.type == "cuda":
+            if count == 1 and len(shape) == 4 and self.channels_last:
                 entry = entry[0].contiguous(memory_format=torch.channels_last).unsqueeze(0)
             state[name] = entry.requires_grad_(name in self.layout.parameters)
         return state
@@ -118,7 +124,7 @@ class Network:
     def _call(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs of one model, in the dtype of its row."""
         device = x.device.type
-        if x.ndim == 4 and device == "cuda":
+        if x.ndim == 4 and self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             outputs = functional_call(self.module, state, (x,))
@@ -183,7 +189,7 @@ def counters_restored(module: nn.Module) -> Iterator[None]:
             counter.copy_(value)
 
 
-def precision_named(name: Precision, device: torch.device) -> str:
+def precision_named(name: Precision, device: torch.device) -> Precision:
     """Return a precision by name; ``auto`` is tf32 on a GPU, float32 elsewhere."""
     if not isinstance(name, str) or name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
@@ -193,7 +199,7 @@ def precision_named(name: Precision, device: torch.device) -> str:
 
 
 @contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
+def matmul_precision(precision: Precision) -> Iterator[None]:
     """Use TensorFloat-32 for products and convolutions on a GPU, unless it is ``float32``."""
     before = torch.get_float32_matmul_precision()
     tf32 = precision != "float32"

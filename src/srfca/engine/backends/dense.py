@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from srfca.engine.backends.autograd import Gradients, Network, State
+from srfca.engine.backends.autograd import Gradients, Network, Precision, State
 from srfca.engine.loss import Loss, cross_entropy, smoothed
 
 _Backward = Callable[[Tensor, Tensor], Tensor]
@@ -41,7 +41,7 @@ class DenseNetwork(Network):
         self,
         module: nn.Module,
         loss: Loss,
-        precision: str = "float32",
+        precision: Precision = "float32",
         compile: bool = False,
     ) -> None:
         super().__init__(module, loss, precision, compile)

@@ -21,6 +21,8 @@ class LocalClient(Protocol):
 
     Buffers, such as the running statistics of a BatchNorm, belong to the client: calls of ``loss``
     and ``gradient`` update them and ignore their coordinates of a row; the trained row gets them.
+
+    ``LocalAlgorithm`` has an example.
     """
 
     @property
@@ -34,15 +36,40 @@ class LocalClient(Protocol):
         ...
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of a step of this round."""
+        """Return inputs and targets of a step of this round.
+
+        Args:
+            step: One of ``steps``.
+
+        Returns:
+            Inputs ``[b, ...]`` and targets ``[b, ...]``.
+        """
         ...
 
     def loss(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of a model ``[P]``, differentiable in the row."""
+        """Return the mean loss of a model ``[P]``, differentiable in the row.
+
+        Args:
+            row: The model, ``[P]``.
+            x: Inputs, ``[b, ...]``.
+            y: Targets, ``[b, ...]``.
+
+        Returns:
+            ``[]``
+        """
         ...
 
     def gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient ``[P]`` of the mean loss; it is zero for buffers."""
+        """Return the gradient ``[P]`` of the mean loss; it is zero for buffers.
+
+        Args:
+            row: The model, ``[P]``.
+            x: Inputs, ``[b, ...]``.
+            y: Targets, ``[b, ...]``.
+
+        Returns:
+            ``[P]``
+        """
         ...
 
 
@@ -98,11 +125,20 @@ class LocalAlgorithm(ABC):
 
     @classmethod
     def restore(cls, settings: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
-        """Return the algorithm with these ``settings`` and ``tensors``."""
+        """Return the algorithm with these ``settings`` and ``tensors``.
+
+        Args:
+            settings: The plain fields.
+            tensors: The tensor fields.
+        """
         return cls(**settings, **tensors)
 
     def select(self, index: NDArray[np.int64]) -> Self:
-        """Return the same for some entries of the request."""
+        """Return the same for some entries of the request.
+
+        Args:
+            index: ``[n]`` positions of entries.
+        """
         chosen = {
             name: rows[torch.as_tensor(index, device=rows.device)]
             for name, rows in self.tensors().items()
@@ -123,6 +159,21 @@ ALGORITHMS: Registry[type[LocalAlgorithm]] = Registry(
 
 
 def register_algorithm(algorithm: type[Any]) -> type[Any]:
-    """Register a local algorithm, as a class decorator."""
+    """Register a local algorithm, as a class decorator.
+
+    Args:
+        algorithm: The class, with a ``key`` that no other has.
+
+    Returns:
+        The same class.
+
+    Raises:
+        InputError: If another algorithm has this key.
+
+    Examples:
+        >>> from srfca.federation import Descent
+        >>> ALGORITHMS[Descent.key] is register_algorithm(Descent)
+        True
+    """
     ALGORITHMS.add(algorithm.key, algorithm)
     return algorithm

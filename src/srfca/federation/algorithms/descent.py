@@ -23,6 +23,14 @@ class Phase:
     Args:
         coordinates: What trains: whole parameters of the model, such as layers.
         steps: How many steps, or None for the rest of the round.
+
+    Examples:
+        >>> from srfca import models
+        >>> from srfca.federation import Coordinates
+        >>> layers = {"body": slice(0, 6), "head": slice(6, 9)}
+        >>> body, head = (Coordinates.of_layers(layers, [name]) for name in layers)
+        >>> Descent(phases=(Phase(head, steps=3), Phase(body))).spans(5)[0][1]
+        range(0, 3)
     """
 
     coordinates: Coordinates
@@ -39,13 +47,31 @@ class Posterior:
     Args:
         mixture: The models, and the weights of each entry of the request.
         component: The model that each entry trains, ``[c]``.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.federation import Train
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> components = torch.randn(2, 4)
+        >>> mixture = Mixture(components, torch.full((8, 2), 0.5))
+        >>> component = torch.tensor([0, 1] * 4)
+        >>> posterior = Posterior(mixture, component)
+        >>> clients, key = [0, 0, 1, 1, 2, 2, 3, 3], Key(0, "demo")
+        >>> local, algorithm = LocalTraining(steps=5), Descent(posterior=posterior)
+        >>> fed.ask(Train(clients, components[component], local, key, algorithm)).values.shape
+        torch.Size([8, 4])
     """
 
     mixture: Mixture
     component: Tensor
 
     def select(self, index: NDArray[np.int64]) -> Posterior:
-        """Return the same for some entries of the request."""
+        """Return the same for some entries of the request.
+
+        Args:
+            index: ``[n]`` positions of entries.
+        """
         at = torch.as_tensor(index, device=self.component.device)
         return Posterior(self.mixture.select(index), self.component[at])
 
@@ -62,6 +88,17 @@ class Descent(LocalAlgorithm):
         phases: Which coordinates train in which steps (FedRep); empty is all in all steps. The
             optimizer starts anew in each phase.
         posterior: Weights of the samples (FedEM, FedRC); None weighs all alike.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.federation import Train
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> starts = fed.initial_model(0).repeat(4, 1)
+        >>> local, key = LocalTraining(steps=5, mu=0.1), Key(0, "demo")
+        >>> algorithm = Descent(anchors=torch.ones(4, 4), corrections=torch.zeros(4, 4))
+        >>> fed.ask(Train(range(4), starts, local, key, algorithm)).values.shape
+        torch.Size([4, 4])
     """
 
     key: ClassVar[str] = "descent"
@@ -76,7 +113,17 @@ class Descent(LocalAlgorithm):
         raise NotImplementedError("every engine implements Descent itself")
 
     def spans(self, steps: int) -> list[tuple[Coordinates | None, range]]:
-        """Return what trains in which of the steps of a round; None is everything."""
+        """Return what trains in which of the steps of a round; None is everything.
+
+        Args:
+            steps: Of the round.
+
+        Returns:
+            Coordinates and their steps, in turn.
+
+        Raises:
+            InputError: If the phases have more or fewer steps.
+        """
         if not self.phases:
             return [(None, range(steps))]
         spans: list[tuple[Coordinates | None, range]] = []

@@ -28,6 +28,12 @@ class Accounting(Middleware):
 
     Raises:
         InputError: If clients are private, and dp-accounting is not installed.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> Accounting(fed).spent is None  # these clients are not private
+        True
     """
 
     def __init__(self, federation: Federation) -> None:

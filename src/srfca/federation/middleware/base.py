@@ -22,6 +22,18 @@ class Middleware:
 
     Args:
         federation: Where requests are passed on to.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation import ClassCounts
+        >>> class Printing(Middleware):
+        ...     def ask(self, request):
+        ...         print(request.name, "to", len(request.clients), "clients")
+        ...         return self.federation.ask(request)
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> Printing(fed).ask(ClassCounts(range(4))).values.shape
+        classcounts to 4 clients
+        torch.Size([4, 10])
     """
 
     def __init__(self, federation: Federation) -> None:
@@ -77,9 +89,20 @@ class Middleware:
         return self.federation.fingerprint()
 
     def initial_model(self, seed: int) -> Tensor:
-        """Return w0: ``[P]``."""
+        """Return w0: ``[P]``.
+
+        Args:
+            seed: Decides it.
+        """
         return self.federation.initial_model(seed)
 
     def ask(self, request: Request[T]) -> Replies[T]:
-        """Pass a request on."""
+        """Pass a request on.
+
+        Args:
+            request: Any request.
+
+        Returns:
+            The replies of the federation inside.
+        """
         return self.federation.ask(request)

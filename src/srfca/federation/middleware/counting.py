@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.federation.algorithms import Descent
+from srfca.federation.compression import num_words
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.mixture import Mixture
 from srfca.federation.protocol import Federation
@@ -24,9 +26,11 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Request,
     Round,
     Scores,
+    SharedSamples,
     Shares,
     Subspaces,
     Train,
@@ -37,25 +41,35 @@ _REMEMBERED = 32
 """Models that a client keeps of those it last received or trained."""
 _SAMPLED = 4096
 """Coordinates that a model's fingerprint is computed from."""
+_WORD_BYTES = 8
+"""Bytes of a word of a compressed update."""
 
 Fingerprints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run, or a stage of it, costs all clients together."""
+    """What a run, or a stage of it, costs all clients together.
+
+    Args:
+        local_steps: Optimizer steps, or full gradients.
+        models_down: Models sent to clients, without those that a client has already.
+        models_up: Models, or gradients, sent by clients.
+        bytes_down: Bytes of models sent to clients.
+        bytes_up: Bytes of models, gradients, subspaces and sums of data sent by clients.
+        evaluations: Evaluations of a model on one client's data, or on a sample of it.
+
+    Examples:
+        >>> Budget(local_steps=10, models_up=1) + Budget(local_steps=5)
+        Budget(local_steps=15, models_down=0, models_up=1, bytes_down=0, bytes_up=0, evaluations=0)
+    """
 
     local_steps: int = 0
-    """Optimizer steps, or full gradients."""
     models_down: int = 0
-    """Models sent to clients, without those that a client has already."""
     models_up: int = 0
-    """Models, or gradients, sent by clients."""
     bytes_down: int = 0
     bytes_up: int = 0
-    """Bytes of models, gradients, subspaces and sums of data."""
     evaluations: int = 0
-    """Evaluations of a model on one client's data, or on a sample of it."""
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -117,7 +131,12 @@ evaluations=4)
         return replies
 
     def note_missing(self, request: Request[T], replies: Replies[T]) -> None:
-        """Note traffic and missing replies, also of a request that is not counted."""
+        """Note traffic and missing replies, also of a request that is not counted.
+
+        Args:
+            request: What was asked.
+            replies: To this request.
+        """
         self.traffic += replies.traffic
         self.missing += [
             MissingReply(self.client_ids[client], request.name, reason)
@@ -135,7 +154,11 @@ evaluations=4)
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a ``state``."""
+        """Continue from a ``state``.
+
+        Args:
+            state: What ``state`` returned.
+        """
         self.spent = Budget(*state["spent"].tolist())
         self._has, self._next = (state[name].numpy().copy() for name in ("has", "next"))
         replies = json.loads(bytes(state["missing"].tolist()))
@@ -172,21 +195,36 @@ evaluations=4)
                     rows = personal.coordinates.complement(rows.shape[1]).take(rows)
                 self._send(rows, request.clients)
                 self.spent += Budget(evaluations=len(request.clients))
-            case Subspaces() | DataMoments():
+            case Subspaces() | DataMoments() | SharedSamples():
                 assert isinstance(replies.values, Tensor)
-                size = replies.values.numel() * replies.values.element_size()
-                self.spent += Budget(bytes_up=size)
+                self.spent += Budget(bytes_up=replies.values.nbytes)
+            case Outputs(models=models, inputs=inputs):
+                assert isinstance(replies.values, Tensor)
+                self._send(models, request.clients)
+                self._send_numbers(
+                    inputs.expand(len(request.clients), *inputs.shape), request.clients
+                )
+                self.spent += Budget(
+                    bytes_up=replies.values.nbytes, evaluations=len(request.clients)
+                )
 
     def _count_training(self, request: Train, answered: Clients, rows: Tensor) -> None:
         starts, sent = request.starts, request.sent
         self.spent += Budget(local_steps=len(request.clients) * request.steps)
         self._send(starts if sent is None else sent.take(starts), request.clients)
         for tensor in request.algorithm.tensors().values():
-            self._send(tensor, request.clients)
+            if tensor.ndim == 2 and tensor.shape[1] == starts.shape[1]:
+                self._send(tensor, request.clients)
+            else:
+                self._send_numbers(tensor, request.clients)
         if isinstance(request.algorithm, Descent) and request.algorithm.posterior is not None:
             mixture = request.algorithm.posterior.mixture
             self._evaluate(mixture.models, np.unique(request.clients))
-        self._receive(rows, answered, private=request.private)
+        if request.compressed and request.local.compress is not None:
+            size = _WORD_BYTES * num_words(rows.shape[1], request.local.compress)
+            self.spent += Budget(models_up=len(rows), bytes_up=len(rows) * size)
+        else:
+            self._receive(rows, answered, private=request.private)
 
     def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
         """Count a round that the federation answered itself: clients' rows are not seen here."""
@@ -194,8 +232,10 @@ evaluations=4)
         starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
         self.spent += Budget(local_steps=steps * len(request.clients))
         self._send(starts, request.clients)
-        count = len(answered)
-        self.spent += Budget(models_up=count, bytes_up=count * _row_bytes(models))
+        count, size = len(answered), _row_bytes(models)
+        if request.local.compress is not None and request.server_lr is None:
+            size = _WORD_BYTES * num_words(models.shape[1], request.local.compress)
+        self.spent += Budget(models_up=count, bytes_up=count * size)
 
     def _evaluate(self, models: Tensor, clients: Clients) -> None:
         """Let every client evaluate every model; models that a client lacks are sent."""
@@ -217,13 +257,25 @@ evaluations=4)
         )
 
     def _send(self, rows: Tensor, clients: Clients) -> None:
-        """Send each client its row, unless the client has it."""
+        """Send each client its model, unless the client has it."""
+        count = self._send_rows(rows, clients)
+        self.spent += Budget(models_down=count, bytes_down=count * _row_bytes(rows))
+
+    def _send_numbers(self, tensors: Tensor, clients: Clients) -> None:
+        """Send each client a tensor ``[c, ...]`` that is no model, unless the client has it."""
+        are_equal = len(tensors) > 1 and tensors.stride(0) == 0
+        rows = tensors[:1] if are_equal else tensors
+        rows = rows.reshape(len(rows), -1).expand(len(tensors), -1)
+        count = self._send_rows(rows, clients)
+        self.spent += Budget(bytes_down=count * _row_bytes(rows))
+
+    def _send_rows(self, rows: Tensor, clients: Clients) -> int:
+        """Note that each client has its row, and return how many did not have it."""
         pairs = np.stack([clients, _fingerprints(rows)])
         receivers, prints = np.unique(pairs, axis=1)
         new = ~(self._has[receivers] == prints[:, None]).any(1)
-        count = int(new.sum())
-        self.spent += Budget(models_down=count, bytes_down=count * _row_bytes(rows))
         self._remember(receivers[new], prints[new])
+        return int(new.sum())
 
     def _receive(self, rows: Tensor, clients: Clients, private: bool = False) -> None:
         """Receive a row from each client; private rows are not counted."""
@@ -246,12 +298,20 @@ def _row_bytes(rows: Tensor) -> int:
 
 
 def _fingerprints(rows: Tensor) -> Fingerprints:
-    """Return a number for each row ``[c, P]`` that identifies it, and is never 0: ``[c]``."""
+    """Return a number for each row ``[c, P]`` that identifies it, and is never 0: ``[c]``.
+
+    It is a sum of the row's 32-bit words (16-bit for half precision) times random 64-bit numbers.
+    """
     if rows.shape[1] == 0:
         return np.ones(len(rows), dtype=np.int64)
     stride = -(-rows.shape[1] // _SAMPLED)
-    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
-    sample = rows.detach()[:, ::stride].contiguous().view(integer).long()
-    places = bits(torch.tensor([1], device=rows.device), sample.shape[1])
-    mixed = bits(sample + places, 1).squeeze(2)
-    return np.asarray(mixed.sum(1).add(1).cpu().numpy())
+    integer = torch.int16 if rows.element_size() == 2 else torch.int32
+    words = rows.detach()[:, ::stride].contiguous().view(integer)
+    numbers = (words * _multipliers(words.shape[1], rows.device)).sum(1).cpu().numpy()
+    return np.where(numbers == 0, 1, numbers)
+
+
+@cache
+def _multipliers(count: int, device: torch.device) -> Tensor:
+    """Return random 64-bit numbers ``[count]``."""
+    return bits(torch.tensor([1], device=device), count)[0]

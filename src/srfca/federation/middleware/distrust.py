@@ -28,6 +28,15 @@ class Distrusting(Middleware):
 
     Attributes:
         distrusted: Positions of the clients.
+
+    Examples:
+        >>> import torch
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation import Losses
+        >>> fed = Distrusting(Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10)))
+        >>> fed.distrust([2])
+        >>> fed.ask(Losses(range(4), torch.zeros(1, 650))).clients.tolist()
+        [0, 1, 3]
     """
 
     def __init__(self, federation: Federation) -> None:
@@ -40,7 +49,11 @@ class Distrusting(Middleware):
         return self.federation.answers_rounds
 
     def distrust(self, clients: Iterable[int]) -> None:
-        """Do not believe these clients from now on."""
+        """Do not believe these clients from now on.
+
+        Args:
+            clients: Their positions.
+        """
         self.distrusted.update(int(client) for client in clients)
 
     def ask(self, request: Request[T]) -> Replies[T]:

@@ -17,6 +17,16 @@ class DropReplies(Middleware):
         federation: Where requests are passed on to.
         probability: Of losing a reply, in [0, 1].
         seed: Decides, with the client and the number of the request, which replies are lost.
+
+    Raises:
+        InputError: If the probability is out of range.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation import ClassCounts
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> DropReplies(fed, probability=1.0).ask(ClassCounts([0, 1])).missing
+        {0: 'dropped', 1: 'dropped'}
     """
 
     def __init__(self, federation: Federation, probability: float, seed: int = 0) -> None:

@@ -61,6 +61,17 @@ class Journal:
 
     Raises:
         InputError: If the folder cannot be written, or belongs to another run.
+
+    Examples:
+        >>> import tempfile
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import FedAvg
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> method = FedAvg(local=LocalTraining(steps=10))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first, resumed = (method.fit(fed, journal=f"{folder}/journal") for _ in range(2))
+        >>> first.models.equal(resumed.models)
+        True
     """
 
     def __init__(self, folder: str | Path, identity: Mapping[str, Any]) -> None:
@@ -82,7 +93,14 @@ class Journal:
             )
 
     def next(self, digest: str) -> Entry | None:
-        """Return the reply to the next request, None if it is not in the journal."""
+        """Return the reply to the next request, None if it is not in the journal.
+
+        Args:
+            digest: Of the request.
+
+        Raises:
+            InputError: If the journal has the reply to another request there.
+        """
         entry = self._read(self._path(self._position))
         if entry is None:
             return None
@@ -95,12 +113,23 @@ class Journal:
         return entry
 
     def write(self, entry: Entry) -> None:
-        """Write the reply to the next request."""
+        """Write the reply to the next request.
+
+        Args:
+            entry: The reply, with the digest of its request.
+        """
         self._write(self._path(self._position), entry)
         self._position += 1
 
     def latest(self, training: str) -> Mapping[str, Tensor] | None:
-        """Return the checkpoint of a training that begins now, if there is one."""
+        """Return the checkpoint of a training that begins now, if there is one.
+
+        Args:
+            training: Its name.
+
+        Returns:
+            Its state by name; None if there is no checkpoint.
+        """
         self._start_of_training = self._position
         entry = self._read(self._path(self._start_of_training, ".checkpoint"))
         if entry is None or entry.digest != training:
@@ -109,7 +138,12 @@ class Journal:
         return entry.tensors
 
     def checkpoint(self, training: str, tensors: Mapping[str, Tensor]) -> None:
-        """Write the state of a training, and delete the replies that led to it."""
+        """Write the state of a training, and delete the replies that led to it.
+
+        Args:
+            training: Its name.
+            tensors: Its state by name.
+        """
         path = self._path(self._start_of_training, ".checkpoint")
         self._write(path, Entry(training, tensors, requests=self._position))
         for number in range(self._start_of_training, self._position):
@@ -167,6 +201,23 @@ class Journaling(Middleware):
 
     Clients may keep state between the rounds of a training (``Train.stateful``). It is not written:
     before the first new request that needs this state, the rounds that led to it are trained again.
+
+    Args:
+        federation: Where new requests are passed on to.
+        journal: What has been answered.
+
+    Examples:
+        >>> import tempfile
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation import Gradients
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> request = Gradients(range(4), fed.initial_model(0).repeat(4, 1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     asked, resumed = (
+        ...         Journaling(fed, Journal(folder, {"run": 1})).ask(request) for _ in range(2)
+        ...     )
+        >>> asked.values.equal(resumed.values)
+        True
     """
 
     def __init__(self, federation: Federation, journal: Journal) -> None:
@@ -250,7 +301,7 @@ def _state_of(request: Request[Any]) -> Training | None:
     match request:
         case Train(key=key) if request.stateful:
             return key.seed, key.purpose
-        case Round(key=key) if request.local.keep_state:
+        case Round(key=key) if request.local.stateful:
             return key.seed, key.purpose
         case Scores(personal=Personal(seed=seed, purpose=purpose)):
             return seed, purpose

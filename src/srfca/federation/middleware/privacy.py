@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from srfca.errors import InputError, require_seed
+from srfca.errors import InputError, require, require_seed
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.middleware.journal import digest_of
 from srfca.federation.privacy import NOT_ANSWERED, STATISTICS, UPDATES, Privacy, noise_source
@@ -29,6 +29,9 @@ class Private(Middleware):
         federation: Where requests are passed on to.
         privacy: How much the clients reveal.
         seed: Decides the noise.
+
+    Raises:
+        InputError: If the seed is invalid.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
@@ -68,6 +71,10 @@ class Private(Middleware):
         values = replies.values
         if isinstance(values, ClientScores):
             return replace(replies, values=self._scores(request, replies, values))
+        require(
+            not (isinstance(request, Train) and request.compressed),
+            "private clients change every coordinate, so compress saves nothing: set it to None",
+        )
         if isinstance(request, Train | Gradients):
             return replace(replies, values=self._updates(request, replies, values))
         scale = self._privacy.clip_loss if isinstance(request, Losses) else 1.0

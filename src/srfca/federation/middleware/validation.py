@@ -51,6 +51,17 @@ class Validating(Middleware):
     Raises:
         InputError: In ``ask``, if the losses of most clients are negative, or the federation's
             reply is not of the shape that is due.
+
+    Examples:
+        >>> from srfca import SrfcaWarning, Simulation, data, models
+        >>> from srfca.federation import Gradients
+        >>> from srfca.federation.middleware.attacks import Attacked, NotFinite
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> fed = Validating(Attacked(fed, NotFinite(), [3]))
+        >>> request = Gradients(range(4), fed.initial_model(0).repeat(4, 1))
+        >>> with warnings.catch_warnings(action="ignore"):
+        ...     fed.ask(request).clients.tolist()
+        [0, 1, 2]
     """
 
     def __init__(self, federation: Federation) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 from srfca.data.client_data import ClientData
 from srfca.errors import InputError, SrfcaWarning, require
+from srfca.federation.coordinates import Coordinates
+from srfca.federation.local_training import LocalTraining
+from srfca.federation.protocol import Federation
 
 MAX_SHARE = 0.5
 """Clusters per client that make sense: with more, most clusters have one client."""
@@ -35,6 +38,23 @@ def require_federation(federation: Any, method: str) -> None:
     raise InputError(
         f"{method}.fit takes a federation, not a {type(federation).__name__}: arrays and tables go "
         f"to srfca.fit(X, y, clients, method={method}()), which makes one"
+    )
+
+
+def check_compression(local: LocalTraining, federation: Federation) -> None:
+    """Raise an error if updates are to be compressed, but a model has buffers.
+
+    Args:
+        local: How clients train.
+        federation: The clients.
+    """
+    if local.compress is None:
+        return
+    buffers = len(federation.initial_model(0)) - len(Coordinates.trained(federation.layers))
+    require(
+        buffers == 0,
+        f"compress={local.compress} is for models without buffers, such as BatchNorm's, but this "
+        f"one has {buffers} numbers in buffers: leave compress out, or use GroupNorm",
     )
 
 

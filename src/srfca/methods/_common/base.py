@@ -24,7 +24,11 @@ from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
 from srfca.locks import locked
-from srfca.methods._common.arguments import check_number_of_clusters, require_federation
+from srfca.methods._common.arguments import (
+    check_compression,
+    check_number_of_clusters,
+    require_federation,
+)
 from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.finetune import fine_tune
 from srfca.methods._common.loss_limits import LossLimits, loss_limits
@@ -54,6 +58,11 @@ class Answer:
         mixture_weights: ``[m, k]``, if each client predicts with a mixture of the models.
         personal: Coordinates that each client keeps to itself, if any. Without individual models
             they are unknown to the server, and the models have those of the initial model.
+
+    Examples:
+        >>> answer = Answer.canonical(np.array([2, 0, 2]), torch.tensor([[0.0], [1.0], [2.0]]))
+        >>> answer.labels.tolist(), answer.models.tolist(), answer.client_models.tolist()
+        ([0, 1, 0], [[2.0], [0.0]], [[2.0], [0.0], [2.0]])
     """
 
     labels: NDArray[np.int64]
@@ -69,7 +78,13 @@ class Answer:
         models: Tensor,
         individual_models: Tensor | None = None,
     ) -> Answer:
-        """Return an answer with clusters in the order of their first client, without empty ones."""
+        """Return an answer with clusters in the order of their first client, without empty ones.
+
+        Args:
+            labels: ``[m]`` positions of models.
+            models: ``[k, P]``
+            individual_models: ``[m, P]``, if each client has a model.
+        """
         partition = Partition(labels)
         return cls(partition.labels, models[_first_labels(labels, partition)], individual_models)
 
@@ -79,6 +94,9 @@ class Answer:
 
         Models are in the order of the first client that has this label; models that are no label
         come last.
+
+        Args:
+            mixture: Of all clients.
         """
         labels = mixture.weights.argmax(1).cpu().numpy()
         partition = Partition(labels)
@@ -141,6 +159,22 @@ class Method(ABC):
             rounds, for learning curves (``Stage.curve``). No model changes, but the clients
             evaluate more, and the budget counts that.
         local: How clients train.
+
+    Raises:
+        InputError: If the value of a parameter is not allowed.
+
+    Examples:
+        >>> from srfca.methods import Run
+        >>> from srfca.methods.toolbox import one_cluster
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Untrained(Method):
+        ...     key, name, paper = "untrained", "Untrained", "None."
+        ...     def solve(self, run: Run) -> Answer:
+        ...         return Answer(one_cluster(run).labels, run.initial_model().unsqueeze(0))
+        >>> from srfca import Simulation, data, models
+        >>> federation = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> Untrained().fit(federation).labels_.tolist()
+        [0, 0, 0, 0]
     """
 
     key: ClassVar[str]
@@ -185,7 +219,14 @@ class Method(ABC):
 
     @abstractmethod
     def solve(self, run: Run) -> Answer:
-        """Find a model for every client."""
+        """Find a model for every client.
+
+        Args:
+            run: The federation, its random keys, and the history.
+
+        Returns:
+            The clusters, and a model for every client.
+        """
 
     def fit(
         self,
@@ -222,6 +263,7 @@ class Method(ABC):
             not self.curves or "validation" in federation.splits,
             "curves needs held-out data, but this federation has no validation split",
         )
+        check_compression(self.local, federation)
         monitor = as_monitor(callbacks)
         start = RunStart(
             self.name, self.parameters(), seed, tuple(federation.client_ids), self.clustered

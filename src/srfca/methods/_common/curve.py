@@ -32,6 +32,11 @@ class CurvePoint:
             of its own have one mean, over all clients. Clusters are those of this time: of one
             training they have the numbers of the stage's ``labels``, unless it splits clusters.
         accuracy: The same for accuracy; None if the targets are not classes, or it is unknown.
+
+    Examples:
+        >>> point = CurvePoint("FEDAVG", 1, 20, "validation", loss=(0.5,))
+        >>> CurvePoint.from_json(asdict(point)) == point
+        True
     """
 
     training: str
@@ -43,7 +48,11 @@ class CurvePoint:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> CurvePoint:
-        """Return the point that ``asdict`` and JSON made of one."""
+        """Return the point that ``asdict`` and JSON made of one.
+
+        Args:
+            content: The fields by name.
+        """
         accuracy = content["accuracy"]
         return cls(
             content["training"],

@@ -18,11 +18,22 @@ from srfca.methods._common.run import Run
 def held_out_losses(run: Run, models: Tensor) -> NDArray[np.float64]:
     """Return the loss of every model on every client's held-out data.
 
+    Args:
+        run: The run.
+        models: ``[k, P]``
+
     Returns:
         ``[k, m]``, NaN for clients that did not reply.
 
     Raises:
         InputError: If a loss is negative.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> held_out_losses(run, run.initial_model().repeat(2, 1)).shape
+        (2, 4)
     """
     replies = run.ask(Losses(run.everyone, models, "validation"))
     values = replies.fill(replies.values.new_full((run.num_clients, len(models)), torch.nan))
@@ -55,6 +66,15 @@ def interchangeable(
 
     Returns:
         ``[k, k]``
+
+    Examples:
+        >>> from srfca import Partition
+        >>> partition = Partition([0, 0, 0, 1, 1, 1])
+        >>> losses = np.where(np.arange(2)[:, None] == partition.labels, 0.1, 1.0)
+        >>> interchangeable(losses, partition).tolist()
+        [[True, False], [False, True]]
+        >>> interchangeable(np.full((2, 6), 0.1), partition).tolist()
+        [[True, True], [True, True]]
     """
     from scipy.special import stdtrit
 
@@ -100,6 +120,14 @@ def held_out_scores(
 
     Returns:
         Loss and accuracy ``[m]``, NaN for clients that did not reply or have no model.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> w0 = run.initial_model().unsqueeze(0)
+        >>> held_out_scores(run, w0, np.array([0, 0, -1, 0])).loss.isnan().tolist()
+        [False, False, True, False]
     """
     labels = run.everyone if labels is None else labels
     clients = np.flatnonzero(labels >= 0)

@@ -47,6 +47,17 @@ def starting_models(
 
     Returns:
         Models ``[k, P]``, and k clients (none for random models).
+
+    Raises:
+        InputError: If they cannot be made: all models are equal, or too few clients reply.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> rows, clients = starting_models(run, 2, "clients", LocalTraining(), 5, "demo")
+        >>> rows.shape, len(clients)
+        (torch.Size([2, 4]), 2)
     """
     if start == "random":
         return random_models(run, k, purpose), []
@@ -59,8 +70,23 @@ def starting_models(
 def random_models(run: Run, k: int, purpose: str) -> Tensor:
     """Return k random models ``[k, P]``.
 
+    Args:
+        run: The run.
+        k: How many models.
+        purpose: Of the random draws.
+
+    Returns:
+        ``[k, P]``
+
     Raises:
         InputError: If they are all equal, because the federation has a given start.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 4, 10)))
+        >>> random_models(run, 3, "demo").shape
+        torch.Size([3, 310])
     """
     words = (run.key(purpose, number).word() for number in range(k))
     models = torch.stack([run.federation.initial_model(abs(word)) for word in words])
@@ -78,6 +104,27 @@ def drawn_models(
     """Return the models ``[k, P]`` of k clients drawn at random, and the clients.
 
     A client that does not reply is replaced by the next one.
+
+    Args:
+        run: The run.
+        k: How many models.
+        local: How clients train.
+        steps: Clients train alone from w0 for this many of the steps of ``local``.
+        purpose: Of the random draws.
+
+    Returns:
+        Models ``[k, P]``, and k clients.
+
+    Raises:
+        InputError: If fewer than k clients reply.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> rows, clients = drawn_models(run, 2, LocalTraining(), 5, "demo")
+        >>> rows.shape, len(set(clients))
+        (torch.Size([2, 4]), 2)
     """
     order = _random_order(run, k, run.key(purpose))
     models, centers = [], list[int]()
@@ -112,6 +159,30 @@ def distant_models(
 
     The first client is drawn. Each further one is the client with the largest loss under the best
     model so far, or one drawn in proportion to that loss, as in k-means++.
+
+    Args:
+        run: The run.
+        k: How many models.
+        local: How clients train.
+        steps: Clients train alone from w0 for this many of the steps of ``local``.
+        purpose: Of the random draws.
+        centers: Each further client: ``worst``, the one with the largest loss, or ``drawn`` in
+            proportion to it.
+
+    Returns:
+        Models ``[k, P]``, and k clients.
+
+    Raises:
+        InputError: If fewer than k clients reply.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> regressions = data.synthetic(num_clients=4, dimension=3)  # in turn of two clusters
+        >>> run = Run(Simulation(regressions, models.linear(3)))
+        >>> rows, clients = distant_models(run, 2, LocalTraining(), 20, "demo")
+        >>> rows.shape, sorted(client % 2 for client in clients)
+        (torch.Size([2, 4]), [0, 1])
     """
     order = _random_order(run, k, run.key(purpose)).tolist()
     candidates, chosen = list[int](), list[int]()

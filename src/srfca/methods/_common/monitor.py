@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class RunStart:
     """What a run is.
 
+    The example of ``Monitor`` shows it.
+
     Args:
         method: Name of the method.
         parameters: Its parameters.
@@ -40,6 +42,8 @@ class RunStart:
 class RoundEnd:
     """A round that is done.
 
+    The example of ``Monitor`` shows it.
+
     Args:
         training: What is trained: FEDAVG, TRIMMED_MEAN_GD 1, ...
         number: How many rounds of it are done.
@@ -58,29 +62,81 @@ class RoundEnd:
 
 
 class Monitor:
-    """Follows a run: a callback of ``fit``. Each method does nothing: override what you need."""
+    """Follows a run: a callback of ``fit``. Each method does nothing: override what you need.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import FedAvg
+        >>> class Printer(Monitor):
+        ...     def run_start(self, start):
+        ...         print(start.method, "with seed", start.seed)
+        ...     def round_end(self, end):
+        ...         print("round", end.number, "of", end.total)
+        ...     def stage_end(self, stage):
+        ...         print(stage.name, stage.budget.local_steps, "steps")
+        >>> federation = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> method = FedAvg(local=LocalTraining(steps=10))
+        >>> result = method.fit(federation, callbacks=Printer())
+        Global with seed 0
+        round 1 of 2
+        round 2 of 2
+        FEDAVG 40 steps
+    """
 
     def run_start(self, start: RunStart) -> None:
-        """A run begins."""
+        """Follow the start of a run.
+
+        Args:
+            start: What the run is.
+        """
 
     def stage(self, name: str, steps: int) -> AbstractContextManager[progress.Callback]:
-        """Enter work of this many local steps, 0 if unknown; the callback gets those done."""
+        """Enter work of this many local steps, 0 if unknown; the callback gets those done.
+
+        Args:
+            name: Of the stage.
+            steps: Local steps of all clients together.
+
+        Returns:
+            A context; ``with`` it the work is done.
+        """
         return nullcontext(progress.ignore)
 
     def round_end(self, end: RoundEnd) -> None:
-        """A round is done."""
+        """Follow the end of a round.
+
+        Args:
+            end: What was done.
+        """
 
     def stage_predictors(self, name: str, request: Scores) -> None:
-        """A stage's models are about to be scored on held-out data by this request."""
+        """Follow a stage whose models are about to be scored on held-out data.
+
+        Args:
+            name: Of the stage.
+            request: It scores them.
+        """
 
     def stage_end(self, stage: Stage) -> None:
-        """A stage is done, and in the history."""
+        """Follow the end of a stage, which is in the history now.
+
+        Args:
+            stage: The stage.
+        """
 
     def run_end(self, result: Result) -> None:
-        """The run has succeeded."""
+        """Follow the end of a run that has succeeded.
+
+        Args:
+            result: Of the run.
+        """
 
     def run_failed(self, error: BaseException) -> None:
-        """The run ends with an error, or is interrupted."""
+        """Follow the end of a run by an error or an interruption.
+
+        Args:
+            error: What was raised.
+        """
 
 
 class Monitors(Monitor):
@@ -88,6 +144,10 @@ class Monitors(Monitor):
 
     Args:
         monitors: Called in this order.
+
+    Examples:
+        >>> from srfca.callbacks import ProgressBars
+        >>> monitor = Monitors([ProgressBars(), Monitor()])
     """
 
     def __init__(self, monitors: Sequence[Monitor]) -> None:

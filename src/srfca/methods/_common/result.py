@@ -34,6 +34,7 @@ from srfca.models.factory import Model
 
 if TYPE_CHECKING:
     from srfca.methods.adaptation import DriftAlarm
+    from srfca.report.charts.names import ChartName
 
 
 def models_of_clients(models: Tensor, labels: NDArray[np.int64]) -> Tensor:
@@ -70,6 +71,20 @@ class Result(ResultModels):
         architecture: What a model needs to become a module, for ``module`` and ``predict``.
         schema: How the clients' tables became tensors, if the federation knows.
         privacy: What the run has revealed of a client at most, if clients are private.
+
+    Examples:
+        >>> import tempfile
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import OneShotKMeans
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> result = OneShotKMeans(k=2, local=local).fit(federation)
+        >>> result.labels_.tolist(), result.models.shape, result.scores(federation).loss.shape
+        ([0, 1, 0, 1, 0, 1, 0, 1], torch.Size([2, 6]), torch.Size([8]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     loaded = Result.load(result.save(folder))
+        >>> loaded.partition == result.partition
+        True
     """
 
     method: str
@@ -141,6 +156,9 @@ class Result(ResultModels):
 
         Returns:
             Loss and accuracy ``[m]``; NaN for clients that did not reply, or have no model.
+
+        Raises:
+            InputError: If the clients are others, do not hold the split, or have not fine-tuned.
         """
         require(
             not fine_tuned or self.fine_tuned_models is not None,
@@ -218,6 +236,9 @@ class Result(ResultModels):
             clients: Which of its clients; None is all.
             labels: Whether the newcomers have labels.
 
+        Returns:
+            The cluster of each newcomer, and how sure that is.
+
         Raises:
             InputError: If the method finds no clusters, the models have another length, or
                 statistics of inputs are missing.
@@ -255,6 +276,9 @@ class Result(ResultModels):
         Args:
             federation: The clients of this result.
 
+        Returns:
+            The same result, with ``input_statistics``.
+
         Raises:
             InputError: If the method finds no clusters, the clients are others, none replies, or
                 the model has more than 256 outputs.
@@ -283,6 +307,9 @@ class Result(ResultModels):
             rounds: Rounds that every cluster trains on for.
             callbacks: Follow the stages and rounds, as in ``fit``.
 
+        Returns:
+            A result with the adapted clusters.
+
         Raises:
             InputError: If the method finds no clusters, or the clients are others.
         """
@@ -295,6 +322,9 @@ class Result(ResultModels):
 
         Args:
             federation: The same clients, whose data may have changed.
+
+        Returns:
+            An alarm for each such client.
 
         Raises:
             InputError: If the method finds no clusters, or the clients are others, or private.
@@ -334,13 +364,16 @@ class Result(ResultModels):
 
         return write_report([view_of(self, federation)], Path(path))
 
-    def plot(self, name: str, federation: Federation | None = None) -> Any:
+    def plot(self, name: ChartName, federation: Federation | None = None) -> Any:
         """Return a chart of the result, as a chart of Altair, which notebooks draw.
 
         It needs the extra ``srfca[report]``.
 
         Args:
-            name: Of the chart: ``map``, ``distances``, ``moves``, ... (docs/report.md).
+            name: Of the chart (docs/report.md): ``answers``, ``scores``, ``gains``,
+                ``gains_alone``, ``confidence``, ``map``, ``distances``, ``histogram``,
+                ``profiles``, ``classes``, ``layers``, ``moves``, ``accuracy``, ``loss`` or
+                ``cost``.
             federation: The clients of this result, for charts that have to ask them.
 
         Returns:
@@ -360,7 +393,17 @@ class Result(ResultModels):
         return result_html(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``result.json`` and ``tensors.safetensors``, each atomically."""
+        """Write ``result.json`` and ``tensors.safetensors``, each atomically.
+
+        Args:
+            folder: It is made if it does not exist.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InputError: If the folder cannot be written to.
+        """
         return write_result(self, Path(folder))
 
     @classmethod
@@ -374,6 +417,9 @@ class Result(ResultModels):
         Args:
             folder: The folder.
             model: What makes the module, as for ``Simulation``.
+
+        Returns:
+            An equal result.
 
         Raises:
             InputError: If the folder holds no result, or a damaged one; or if the tensors of the

@@ -35,6 +35,11 @@ class LocalModels:
     Args:
         rows: ``[m, P]``; clients that did not reply have the initial model.
         replied: ``[m]`` whether a client replied.
+
+    Examples:
+        >>> local_models = LocalModels(torch.tensor([[1.0], [0.0]]), np.array([True, False]))
+        >>> local_models.clients.tolist(), local_models.answered.tolist()
+        ([0], [[1.0]])
     """
 
     rows: Tensor
@@ -61,6 +66,19 @@ def train_locally(run: Run, local: LocalTraining, key: Key, private: bool = Fals
         local: How clients train.
         key: The training.
         private: The models need not be sent (``Train.private``).
+
+    Returns:
+        The models of all clients.
+
+    Raises:
+        InputError: If a model diverges.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> train_locally(run, LocalTraining(steps=5), run.key("demo")).rows.shape
+        torch.Size([4, 4])
     """
     w0, alone = run.initial_model(), replace(local, local_steps=local.steps)
     everyone, fits = run.everyone, row_store.fits(run.num_clients, w0)
@@ -124,6 +142,16 @@ def federated_training(
 
     Returns:
         The trained models, ``[k, P]``.
+
+    Examples:
+        >>> from srfca import LocalTraining, Partition, Simulation, data, models
+        >>> from srfca.aggregation import Mean
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> w0, local = run.initial_model().repeat(2, 1), LocalTraining(steps=10)
+        >>> partition = Partition([0, 1, 0, 1])
+        >>> federated_training(run, "DEMO", w0, partition, local, Mean(), purpose="demo").shape
+        torch.Size([2, 4])
     """
     count = num_rounds(local, server_lr)
     rounds = range(count) if rounds is None else rounds
@@ -132,7 +160,7 @@ def federated_training(
         training = f"{stage}, {purpose}, {rounds}"
         server = ServerUpdate(run, local, count)
         state = {"models": models, "done": torch.tensor(0), **server.state(models)}
-        if not local.keep_state:
+        if not local.stateful:
             state = run.latest(training, **state)
         models = state["models"]
         server.restore(state)
@@ -146,7 +174,7 @@ def federated_training(
             models = project(server.step(models, run.round(request)))
             server.add(number, models)
             run.end_round(stage, number, count, models, partition.labels)
-            if not local.keep_state:
+            if not local.stateful:
                 done = torch.tensor(number - rounds.start + 1)
                 run.checkpoint(training, models=models, done=done, **server.state(models))
     return server.result(rounds.stop - 1, models)
@@ -157,8 +185,23 @@ def participants(
 ) -> Clients:
     """Draw the clients of a round: the given fraction of each cluster, rounded up.
 
+    Args:
+        federation: The clients.
+        partition: The clusters.
+        participation: The fraction.
+        key: Of the random draw.
+
     Returns:
         Clients in ascending order, ``[c]``.
+
+    Examples:
+        >>> from srfca import Partition, Simulation, data, models
+        >>> from srfca.random import Key
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> partition = Partition([0, 1, 0, 1])
+        >>> drawn = participants(fed, partition, 0.5, Key(0, "demo"))
+        >>> sorted(client % 2 for client in drawn.tolist())  # one of each cluster
+        [0, 1]
     """
     clustered = np.flatnonzero(partition.labels >= 0)
     if participation >= 1:
@@ -174,20 +217,60 @@ def participants(
 
 
 def num_participants(partition: Partition, participation: float) -> list[int]:
-    """Return how many clients of each cluster take part in a round."""
+    """Return how many clients of each cluster take part in a round.
+
+    Args:
+        partition: The clusters.
+        participation: The fraction of a cluster's clients, rounded up.
+
+    Returns:
+        One number for each cluster.
+
+    Examples:
+        >>> from srfca import Partition
+        >>> num_participants(Partition([0, 0, 0, 1]), 0.5)
+        [2, 1]
+    """
     return [int(np.ceil(participation * size - 1e-9)) for size in partition.sizes]
 
 
 def one_cluster(run: Run) -> Partition:
-    """Return all clients in one cluster."""
+    """Return all clients in one cluster.
+
+    Args:
+        run: The run.
+
+    Returns:
+        The partition.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> one_cluster(run)
+        Partition(4 in cluster 0)
+    """
     return Partition(np.zeros(run.num_clients, dtype=np.int64))
 
 
 def best_models(run: Run, models: Tensor, clients: Clients) -> tuple[Clients, Clients]:
     """Find the model of least training loss for each client.
 
+    Args:
+        run: The run.
+        models: ``[k, P]``
+        clients: ``[c]``
+
     Returns:
         The clients that replied, and the model of each: two arrays ``[c]``.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> models = torch.tensor([[99.0] * 4, [0.0] * 4])
+        >>> best_models(run, models, run.everyone)[1].tolist()
+        [1, 1, 1, 1]
     """
     replies = run.ask(Losses(clients, models))
     return replies.clients, argmin_loss(replies.values)
@@ -198,6 +281,12 @@ def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
 
     A loss that is NaN (the model is that bad) counts as infinite.
 
+    Args:
+        losses: ``[c, k]``
+
+    Returns:
+        ``[c]``
+
     >>> argmin_loss(torch.tensor([[3.0, 2.0], [1.0, torch.nan]])).tolist()
     [1, 0]
     """
@@ -205,7 +294,22 @@ def argmin_loss(losses: Tensor) -> NDArray[np.int64]:
 
 
 def trained_part(run: Run, rows: Tensor) -> Tensor:
-    """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's."""
+    """Return the trained coordinates of rows ``[c, P]``, without buffers such as BatchNorm's.
+
+    Args:
+        run: The run.
+        rows: ``[c, P]``
+
+    Returns:
+        ``[c, n]``
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.methods import Run
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> trained_part(Run(fed), torch.zeros(2, 650)).shape  # this model has no buffers
+        torch.Size([2, 650])
+    """
     return Coordinates.trained(run.layers).take(rows)
 
 

@@ -51,6 +51,17 @@ class Run:
         federation: The federation, with validation and counting around it.
         history: The stages so far.
         curve: The learning curve since the last stage.
+
+    Examples:
+        >>> from srfca import LocalTraining, Partition, Simulation, data, models
+        >>> run = Run(Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3)))
+        >>> starts = run.initial_model().repeat(run.num_clients, 1)
+        >>> request = Train(run.everyone, starts, LocalTraining(), run.key("demo"))
+        >>> with run.stage("DEMO"):
+        ...     rows = run.train(request).values
+        >>> run.record("DEMO", Partition([0, 1, 2, 3]), rows)
+        >>> run.history[0].name, run.history[0].budget.local_steps
+        ('DEMO', 20)
     """
 
     def __init__(
@@ -115,15 +126,31 @@ class Run:
         return self.federation.initial_model(self.seed)
 
     def key(self, purpose: str, round: int = 0) -> Key:
-        """Return the random key of a purpose and a round."""
+        """Return the random key of a purpose and a round.
+
+        Args:
+            purpose: What is drawn; its text decides the draws.
+            round: The round.
+        """
         return Key(self.seed, purpose, round)
 
     def distrust(self, clients: Clients) -> None:
-        """Treat losses and scores that these clients ``[c]`` report as missing from now on."""
+        """Treat losses and scores that these clients ``[c]`` report as missing from now on.
+
+        Args:
+            clients: ``[c]``
+        """
         self.uncounted.distrust(clients.tolist())
 
     def ask(self, request: Request[T]) -> Replies[T]:
-        """Send a request to its clients."""
+        """Send a request to its clients.
+
+        Args:
+            request: Any request.
+
+        Returns:
+            The replies; impossible ones are missing.
+        """
         return ask(self.federation, request)
 
     def train(self, request: Train, activity: str = "local training") -> Replies[Tensor]:
@@ -132,6 +159,9 @@ class Run:
         Args:
             request: What to train.
             activity: What it is, for the error message.
+
+        Returns:
+            ``[c, P]``, or ``[c, n]`` with the n coordinates that are sent.
 
         Raises:
             InputError: If a trained model is infinite or NaN.
@@ -147,6 +177,12 @@ class Run:
     def round(self, request: Round) -> Tensor:
         """Do a round, and return the clusters' new models: ``[k, P]``.
 
+        Args:
+            request: The round.
+
+        Returns:
+            ``[k, P]``
+
         Raises:
             InputError: If a model is infinite or NaN.
         """
@@ -157,12 +193,28 @@ class Run:
 
     @contextmanager
     def stage(self, name: str, steps: int = 0) -> Iterator[None]:
-        """Show a stage of this many local steps, and its progress."""
+        """Show a stage of this many local steps, and its progress.
+
+        Args:
+            name: Of the stage.
+            steps: Local steps of all clients together, 0 if unknown.
+
+        Yields:
+            Nothing.
+        """
         with self.monitor.stage(name, steps) as callback, progress.reporting_to(callback):
             yield
 
     def latest(self, training: str, **initial: Tensor) -> dict[str, Tensor]:
-        """Return the state of a training at its last checkpoint, or its initial state."""
+        """Return the state of a training at its last checkpoint, or its initial state.
+
+        Args:
+            training: Its name, the same in ``checkpoint``.
+            **initial: The state at its start.
+
+        Returns:
+            The state by name.
+        """
         state = None if self.journal is None else self.journal.latest(training)
         if state is None:
             return initial
@@ -177,7 +229,12 @@ class Run:
         return {name: state[name].to(tensor.device) for name, tensor in initial.items()}
 
     def checkpoint(self, training: str, **state: Tensor) -> None:
-        """Write the state of a training to the journal, if there is one."""
+        """Write the state of a training to the journal, if there is one.
+
+        Args:
+            training: Its name.
+            **state: What ``latest`` will return.
+        """
         if self.journal is not None:
             counted = {f"counted {name}": t for name, t in self.federation.state().items()}
             counted |= {f"released {name}": t for name, t in self._accounting.state().items()}
@@ -225,14 +282,28 @@ class Run:
     def add_scores(
         self, training: str, scores: ClientScores, labels: Labels, num_clusters: int
     ) -> None:
-        """Add scores ``[c]`` on held-out data to the learning curve (``LearningCurve``)."""
+        """Add scores ``[c]`` on held-out data to the learning curve (``LearningCurve``).
+
+        Args:
+            training: What was trained.
+            scores: ``[c]``, NaN if unknown.
+            labels: ``[c]`` the cluster of each client, -1 for none.
+            num_clusters: k
+        """
         steps = self.federation.spent.local_steps
         self.curve.add_scores(training, steps, scores, labels, num_clusters)
 
     def add_training_losses(
         self, training: str, losses: Tensor, labels: Labels, num_clusters: int
     ) -> None:
-        """Add losses ``[c]`` on training data to the learning curve (``LearningCurve``)."""
+        """Add losses ``[c]`` on training data to the learning curve (``LearningCurve``).
+
+        Args:
+            training: What was trained.
+            losses: ``[c]``, NaN if unknown.
+            labels: ``[c]`` the cluster of each client, -1 for none.
+            num_clusters: k
+        """
         steps = self.federation.spent.local_steps
         self.curve.add_training_losses(training, steps, losses, labels, num_clusters)
 

@@ -29,6 +29,11 @@ class Stage:
         distances: ``[m, m]`` between the clients' local models, NaN if unknown.
         curve: Scores that became known during the stage, the last at its end.
         scores: ``[m]`` what ``loss`` and ``accuracy`` are the means of, NaN if unknown.
+
+    Examples:
+        >>> stage = Stage("ONE_SHOT", labels=(0, 0, 1), seconds=0.1, loss=0.5)
+        >>> stage.partition
+        Partition(2 in cluster 0, 1 in cluster 1)
     """
 
     name: str

@@ -22,6 +22,8 @@ from srfca.methods.adaptation.identity import cluster_ids
 class DriftAlarm:
     """A client whose data no longer fit its cluster.
 
+    The example of ``drift_alarms`` makes some.
+
     Args:
         client: Its id.
         cluster: The id of its cluster (``Result.cluster_ids``).
@@ -54,6 +56,9 @@ def drift_alarms(result: Result, federation: Federation) -> tuple[DriftAlarm, ..
     Args:
         result: Clusters and their models.
         federation: The same clients, whose data may have changed.
+
+    Returns:
+        An alarm for each of these clients.
 
     Raises:
         InputError: If the result has no clusters or other clients, no data were held out when the

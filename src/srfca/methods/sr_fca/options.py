@@ -221,7 +221,11 @@ class SRFCA(Method):
         return self.stop_early and not (self.resample or self.continue_training)
 
     def start(self, clusters: Clusters) -> Tensor | None:
-        """Return the models ``[k, P]`` that TrimmedMeanGD starts from, None for w0."""
+        """Return the models ``[k, P]`` that TrimmedMeanGD starts from, None for w0.
+
+        Args:
+            clusters: The clusters and their models.
+        """
         return clusters.models if self.continue_training else None
 
     @property
@@ -238,6 +242,9 @@ class SRFCA(Method):
         """Return the projection of models onto the ball around w0, if there is one.
 
         It is of the trained coordinates; buffers stay as they are.
+
+        Args:
+            run: The run.
         """
         diameter, w0, trained = self.diameter, run.initial_model(), Coordinates.trained(run.layers)
         if diameter is None:
@@ -246,7 +253,11 @@ class SRFCA(Method):
         return lambda models: trained.put(models, onto_ball(trained.take(models), center, diameter))
 
     def subsample(self, seed: int) -> Subsample | None:
-        """Return the samples that losses are computed on, None for all."""
+        """Return the samples that losses are computed on, None for all.
+
+        Args:
+            seed: Decides which samples.
+        """
         return None if self.samples is None else Subsample(self.samples, seed)
 
     def solve(self, run: Run) -> Answer:
@@ -256,7 +267,15 @@ class SRFCA(Method):
         return Answer(clusters.partition.labels, clusters.models, clusters.individual_models)
 
     def check(self, run: Run) -> None:
-        """Raise an error for a federation that these parameters cannot cluster."""
+        """Raise an error for a federation that these parameters cannot cluster.
+
+        Args:
+            run: The run.
+
+        Raises:
+            InputError: If it has fewer than two clients, more than ``all_pairs`` allows, fewer than
+                ``min_size``, or no held-out data where they are needed.
+        """
         m = run.num_clients
         require(m >= 2, f"clustering needs at least two clients, but there is {m}")
         require(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from srfca.errors import InputError, require, unknown
 from srfca.report.charts.answers import considered_answers
@@ -20,7 +21,12 @@ from srfca.report.charts.moves import client_moves
 from srfca.report.charts.scores import client_scores
 from srfca.report.view import RunView
 
-CHARTS: dict[str, Callable[[RunView], Figure | None]] = {
+ChartName = Literal[
+    "answers", "scores", "gains", "gains_alone", "confidence", "map", "distances", "histogram",
+    "profiles", "classes", "layers", "moves", "accuracy", "loss", "cost",
+]  # fmt: skip
+"""Charts of a run."""
+CHARTS: dict[ChartName, Callable[[RunView], Figure | None]] = {
     "answers": considered_answers,
     "scores": client_scores,
     "gains": gains_over_one_model,
@@ -57,7 +63,7 @@ def all_figures(views: Sequence[RunView]) -> dict[str, Figure]:
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def figure(view: RunView, name: str) -> Figure:
+def figure(view: RunView, name: ChartName) -> Figure:
     """Return a chart of a run.
 
     Raises:

@@ -24,6 +24,16 @@ class Updates:
         peers: ``[p, P]`` the changes of honest clients, for each group.
         streams: ``[a]`` of random numbers, one per entry.
         useless: ``[P]`` a model that was never trained.
+
+    Examples:
+        >>> import torch
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> updates.from_peers(lambda peers: peers.mean(0))
+        tensor([[2., 1.]])
     """
 
     starts: Tensor
@@ -37,6 +47,9 @@ class Updates:
         """Return what a function makes of each attacker's peers: ``[a, P]``.
 
         An attacker without peers keeps its change.
+
+        Args:
+            function: From the changes of peers ``[p, P]`` to one ``[P]``.
         """
         changes = self.changes.clone()
         for group, peers in enumerate(self.peers):
@@ -50,6 +63,22 @@ class Attack:
     """How corrupt clients behave. What a subclass does not override is honest.
 
     An attack is a small frozen dataclass. ``Attacked`` puts it around a federation.
+
+    Examples:
+        An attack of your own:
+
+        >>> import torch
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation import Gradients
+        >>> from srfca.federation.middleware.attacks import Attacked
+        >>> @dataclass(frozen=True)
+        ... class FreeRider(Attack):
+        ...     def changes(self, updates):
+        ...         return torch.zeros_like(updates.changes)
+        >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+        >>> request = Gradients(range(4), fed.initial_model(0).repeat(4, 1))
+        >>> Attacked(fed, FreeRider(), [3]).ask(request).values.abs().sum(1).bool().tolist()
+        [True, True, True, False]
     """
 
     def changes(self, updates: Updates) -> Tensor:

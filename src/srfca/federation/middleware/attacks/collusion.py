@@ -21,6 +21,17 @@ class LittleIsEnough(Attack):
 
     Args:
         deviations: How far, in standard deviations of the coordinate.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> LittleIsEnough(deviations=1.5).changes(updates)
+        tensor([[0.5000, 1.0000]])
     """
 
     deviations: float = constrained(1.5, more_than=0)
@@ -44,6 +55,17 @@ class InnerProduct(Attack):
 
     Args:
         factor: The multiple. A small one hides among honest changes.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> InnerProduct(factor=0.5).changes(updates)
+        tensor([[-1.0000, -0.5000]])
     """
 
     factor: float = constrained(0.5, more_than=0)
@@ -62,6 +84,17 @@ class Mimic(Attack):
 
     Karimireddy et al.: Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing.
     ICLR 2022.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> Mimic().changes(updates)
+        tensor([[1., 1.]])
     """
 
     def changes(self, updates: Updates) -> Tensor:
@@ -77,6 +110,18 @@ class Sybils(Attack):
 
     Args:
         attack: What the first one does.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(2, 2), changes=torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+        ...     groups=torch.tensor([0, 0]), peers=[torch.ones(3, 2)],
+        ...     streams=torch.tensor([7, 8]), useless=torch.ones(2),
+        ... )
+        >>> Sybils(SignFlip()).changes(updates)
+        tensor([[-1., -2.],
+                [-1., -2.]])
     """
 
     attack: Attack = field(default_factory=SignFlip)

@@ -13,4 +13,10 @@ class LabelFlip(Attack):
 
     The attack is in the data, and not in what is sent: the federation inside must hold the poisoned
     data already (``srfca.data.flip_labels``).
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> from srfca.federation.middleware.attacks import Attacked
+        >>> poisoned = data.flip_labels(data.rotated_digits(num_clients=4), [3])
+        >>> federation = Attacked(Simulation(poisoned, models.linear(64, 10)), LabelFlip(), [3])
     """

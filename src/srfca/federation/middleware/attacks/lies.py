@@ -24,6 +24,11 @@ class LyingLosses(Attack):
         lie: ``low``, ``high`` or ``targeted``.
         high: The loss of a model that is said not to fit.
         target: The model that is said to fit in a targeted lie, modulo their number.
+
+    Examples:
+        >>> import torch
+        >>> LyingLosses("targeted", high=9.0, target=1).losses(torch.ones(1, 3))
+        tensor([[9., 0., 9.]])
     """
 
     lie: Literal["low", "high", "targeted"] = "high"
@@ -61,6 +66,11 @@ class LyingSizes(Attack):
     Args:
         size: The number.
         factor: How many times the change, in the opposite direction.
+
+    Examples:
+        >>> import torch
+        >>> LyingSizes(size=1000).sizes(torch.tensor([5, 6]))
+        tensor([1000, 1000])
     """
 
     size: int = constrained(2**62, at_least=0)

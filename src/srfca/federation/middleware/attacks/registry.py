@@ -45,6 +45,12 @@ ATTACKS: Mapping[str, Attack] = {
 def attack_named(name: str) -> Attack:
     """Return an attack by its name.
 
+    Args:
+        name: One of ``ATTACKS``.
+
+    Returns:
+        The attack.
+
     Raises:
         InputError: If there is none; the message names the nearest.
 

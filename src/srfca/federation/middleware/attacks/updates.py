@@ -19,6 +19,17 @@ class SignFlip(Attack):
 
     Args:
         factor: How many times the change, in the opposite direction.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> SignFlip().changes(updates)
+        tensor([[-1.,  2.]])
     """
 
     factor: float = constrained(1.0, more_than=0)
@@ -37,6 +48,17 @@ class Scaling(Attack):
 
     Args:
         factor: How many times.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> Scaling(factor=10).changes(updates)
+        tensor([[ 10., -20.]])
     """
 
     factor: float = constrained(10.0, more_than=0)
@@ -55,6 +77,17 @@ class GaussianNoise(Attack):
 
     Args:
         scale: Its standard deviation, in root mean squares of the honest change.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> GaussianNoise().changes(updates).shape
+        torch.Size([1, 2])
     """
 
     scale: float = constrained(3.0, more_than=0)
@@ -73,6 +106,17 @@ class ModelReplacement(Attack):
     """Send a useless model, so far away that a mean would become that model.
 
     Bagdasaryan et al.: How To Backdoor Federated Learning. AISTATS 2020.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> ModelReplacement().changes(updates)
+        tensor([[3., 3.]])
     """
 
     def changes(self, updates: Updates) -> Tensor:
@@ -85,7 +129,19 @@ class ModelReplacement(Attack):
 
 @dataclass(frozen=True)
 class NotFinite(Attack):
-    """Send NaN."""
+    """Send NaN.
+
+    Examples:
+        >>> import torch
+        >>> from srfca.federation.middleware.attacks import Updates
+        >>> updates = Updates(
+        ...     starts=torch.zeros(1, 2), changes=torch.tensor([[1.0, -2.0]]),
+        ...     groups=torch.tensor([0]), peers=[torch.tensor([[1.0, 1.0], [3.0, 1.0]])],
+        ...     streams=torch.tensor([7]), useless=torch.ones(2),
+        ... )
+        >>> NotFinite().changes(updates)
+        tensor([[nan, nan]])
+    """
 
     def changes(self, updates: Updates) -> Tensor:
         """Return the changes that attackers send: ``[a, P]``."""

@@ -1,0 +1,98 @@
+"""Data sharing: FedAvg whose clients have a common sample of the data beside their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from srfca.aggregation.rules import Mean
+from srfca.errors import require
+from srfca.federation.algorithms.shared_data import SharedDataDescent
+from srfca.federation.replies import Clients
+from srfca.federation.requests import Train
+from srfca.federation.rounds import aggregate_clusters
+from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.pool import deal, shared_pool
+from srfca.methods._common.rounds import num_participants, one_cluster, participants
+from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
+from srfca.methods.registry import register
+from srfca.parameters import constrained
+from srfca.random import Key
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class DataSharing(Method):
+    """Train one model by FedAvg, each client on its samples and on some that all have shared.
+
+    Args:
+        shared: Samples that each client gives away; together they are G.
+        fraction: alpha in the paper: the fraction of G that each client is sent, drawn at random.
+        warm_up: Rounds in which clients train on G alone.
+        weighted: Weight clients by their number of samples; otherwise all alike.
+        participation: The fraction of the clients that take part in a round.
+    """
+
+    key: ClassVar[str] = "data-sharing"
+    name: ClassVar[str] = "Data sharing"
+    paper: ClassVar[str] = (
+        "Zhao, Li, Lai, Suda, Civin, Chandra: Federated Learning with Non-IID Data. 2018."
+    )
+    family: ClassVar[Family] = "baseline"
+    clustered: ClassVar[bool] = False
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"fraction": Range(0.1, 1.0)}
+
+    shared: int = constrained(5, at_least=1)
+    fraction: float = constrained(1.0, more_than=0, at_most=1)
+    warm_up: int = constrained(0, at_least=0)
+    weighted: bool = True
+    participation: float = constrained(1.0, more_than=0, at_most=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.warm_up < self.local.rounds,
+            f"warm_up must be less than the {self.local.rounds} rounds, not {self.warm_up}",
+        )
+
+    def solve(self, run: Run) -> Answer:
+        """Collect the samples, deal them out, and train."""
+        everyone, local, model = one_cluster(run), self.local, run.initial_model().unsqueeze(0)
+        pool = shared_pool(run, self.shared, targets=True)
+        samples = deal(pool, self.fraction, run.num_clients, run.key("data sharing deal"))
+        sizes = run.sizes.cpu().double()
+        shares = (samples.shape[1] / (sizes + samples.shape[1])).unsqueeze(1)
+        server = ServerUpdate(run, local, local.rounds)
+        steps = sum(num_participants(everyone, self.participation)) * local.steps
+        with run.stage("DATA_SHARING", steps):
+            for number in range(local.rounds):
+                key = run.key("data sharing", number)
+                clients = participants(run.federation, everyone, self.participation, key)
+                weights = torch.ones_like(shares) if number < self.warm_up else shares
+                request = self._request(clients, model, samples, weights, key)
+                replies = run.train(request, "a round")
+                aggregated = aggregate_clusters(
+                    replies.values, replies.clients, 0 * replies.clients, model, run.sizes,
+                    Mean(self.weighted),
+                )  # fmt: skip
+                model = server.step(model, aggregated)
+                server.add(number, model)
+                run.end_round("DATA_SHARING", number, local.rounds, model, everyone.labels)
+        answer = Answer(everyone.labels, server.result(local.rounds - 1, model))
+        run.record("DATA_SHARING", everyone, answer.client_models, notes={"shared": len(pool)})
+        return answer
+
+    def _request(
+        self, clients: Clients, model: Tensor, samples: Tensor, shares: Tensor, key: Key
+    ) -> Train:
+        """Return the training of some clients."""
+        index = torch.as_tensor(clients)
+        chosen = samples if len(clients) == len(samples) else samples[index]
+        steps = SharedDataDescent(samples=chosen, shares=shares[index])
+        return Train(clients, model.expand(len(clients), -1), self.local, key, steps)
