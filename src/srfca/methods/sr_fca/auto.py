@@ -167,8 +167,8 @@ class Auto(ThresholdRule):
         alone = find_outliers(clusters, cluster_scores(clusters))
         considered, doubt = _given_up(clusters, one_shot)
         if clusters.partition.num_clusters > 1 and options.trial_budget >= options.local.steps:
-            whole = one_shot.rival if one_shot.parts else None
-            rival = together(run, options, clusters, CLEARLY, whole)
+            undivided = one_shot.rival if one_shot.parts else None
+            rival = together(run, options, clusters, CLEARLY, undivided)
             winner, other, doubts = better(clusters, rival, score, one_shot)
             doubt = doubts if winner is rival else doubts or doubt
             considered.append(other)
@@ -233,20 +233,23 @@ def _separated(
         grouping = replace(grouping, distances=distances, distance=distance)
     clients = clients[known_pairs(distances)[clients].any(1)]
     candidates = separated(distances[np.ix_(clients, clients)], options.min_size)
-    candidates = [found for found in candidates if found.separation >= MIN_SEPARATION]
+    candidates = [candidate for candidate in candidates if candidate.separation >= MIN_SEPARATION]
     if not candidates:
         return [grouping]
 
-    def describe_choice(number: int, found: SeparatedClusters) -> OneShot:
-        partition = found.partition.embed(clients, run.num_clients)
+    def describe_choice(number: int, candidate: SeparatedClusters) -> OneShot:
+        partition = candidate.partition.embed(clients, run.num_clients)
         place = ("", "next ")[number]
         reason = (
             f"{partition.num_clusters} clusters of {place}largest separation, "
-            f"{found.separation:.3g}, by {distance}"
+            f"{candidate.separation:.3g}, by {distance}"
         )
         return with_reason(replace(grouping, partition=partition), reason, warning=None)
 
-    return [describe_choice(number, found) for number, found in enumerate(candidates[:CANDIDATES])]
+    return [
+        describe_choice(number, candidate)
+        for number, candidate in enumerate(candidates[:CANDIDATES])
+    ]
 
 
 def _without_scattered(run: Run, grouping: OneShot) -> OneShot:
@@ -302,7 +305,7 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     The parts must lead on held-out data after the first third of a training. Then REFINE trains a
     model for each part, and MERGE joins parts that held-out data do not tell apart; the joined
     cluster needs another REFINE. Parts of less than a tenth of the clients are unclustered, and
-    placed by RECLUSTER. Whichever leads goes on where its trial ended.
+    placed by RECLUSTER. Whichever leads continues where its trial ended.
     """
     profile, compared = grouping.choice.profile, grouping.compared
     if profile is None or compared is None:
@@ -316,11 +319,11 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     if parts.num_clusters < 2:
         return grouping
     in_parts = first_part(run, options, parts, "parts")
-    whole = first_part(run, options, grouping.partition, "whole")
-    if lead_midway(in_parts, whole) < 1:
-        return replace(grouping, started=whole, rival=in_parts)
+    undivided = first_part(run, options, grouping.partition, "whole")
+    if lead_midway(in_parts, undivided) < 1:
+        return replace(grouping, started=undivided, rival=in_parts)
     return with_reason(
-        replace(grouping, partition=parts, parts=True, started=in_parts, rival=whole),
+        replace(grouping, partition=parts, parts=True, started=in_parts, rival=undivided),
         f"cut into {parts.num_clusters} parts at profile {middle:.4g}",
         metric="profile", threshold=middle,
         warning="no gap: clients vary, and held-out data decide which parts of them stay apart",
