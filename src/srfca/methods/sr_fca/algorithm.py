@@ -73,7 +73,8 @@ def refine(
     step: int,
 ) -> Clusters:
     """Algorithm 1, REFINE: TrimmedMeanGD, RECLUSTER, MERGE, the last two in either order."""
-    started, start = grouping.started if step == 1 else None, options.start(clusters)
+    start = options.start(clusters)
+    started = grouping.started if step == 1 and start is None else None
     clusters = trimmed_mean_gd(run, options, clusters.partition, step, start, started)
     for stage in ("MERGE", "RECLUSTER") if options.merge_first else ("RECLUSTER", "MERGE"):
         notes = None

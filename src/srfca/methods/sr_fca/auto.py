@@ -86,7 +86,7 @@ class Auto(ThresholdRule):
         if not grouping.choice.clear and grouping.distances is not None:
             grouping, *others = _separated(run, options, local_models, grouping)
         grouping = _without_scattered(run, grouping)
-        tries = options.trial_budget >= options.local.steps and not options.continue_training
+        tries = options.trial_budget >= options.local.steps
         if grouping.partition.num_clusters == 0:
             grouping = _one_cluster(run, grouping)
             if options.refine_steps > 1 and tries:
