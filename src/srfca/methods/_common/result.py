@@ -211,6 +211,12 @@ class Result(ResultModels):
         notes = (stage.notes for stage in reversed(self.history))
         return next((str(note["decision"]) for note in notes if "decision" in note), None)
 
+    @property
+    def warning(self) -> str | None:
+        """Why the clusters are doubtful; None if they are not, or if nothing was decided."""
+        notes = (stage.notes for stage in reversed(self.history))
+        return next((note["warning"] for note in notes if "decision" in note), None)
+
     def assign(
         self, newcomers: Federation, clients: Iterable[int] | None = None, *, labels: bool = True
     ) -> Assignment:

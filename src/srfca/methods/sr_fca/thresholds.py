@@ -52,6 +52,8 @@ class OneShot:
         compared: The clients that the choice was made from; None if that is unknown.
         parts: Whether the clusters are parts of one whose clients vary without a gap.
         useless: Clients whose local model is useless, so that they train no cluster.
+        started: The clusters after the first part of their training, if a trial has done that.
+        rival: Other clusters that were behind them then.
     """
 
     partition: Partition
@@ -62,6 +64,8 @@ class OneShot:
     compared: Indices | None = None
     parts: bool = False
     useless: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    started: Clusters | None = None
+    rival: Clusters | None = None
 
     def notes(self) -> dict[str, Any]:
         """Return what ONE_SHOT decided and why, for the history."""
