@@ -81,7 +81,8 @@ def members(part: str) -> Iterator[Public]:
 @cache
 def everything_public() -> tuple[Public, ...]:
     """Each public function and class, once."""
-    pytest.importorskip("flwr", reason="srfca.flower is public, and needs flwr")
+    for package in ("flwr", "ray"):
+        pytest.importorskip(package, reason=f"srfca has public parts that need {package}")
     methods = [Public(f"srfca.methods.{m.__name__}", m) for m in METHODS.items().values()]
     ours = [method for method in methods if method.item.__module__.startswith("srfca.")]
     items = [public for part in public_parts() for public in members(part)] + ours
