@@ -25,8 +25,8 @@ from scale import KINDS, MAX_PARTICIPANTS, regressions
 
 from srfca import SRFCA, ClientData, Simulation
 from srfca.aggregation.outliers import NORM_LIMIT
-from srfca.aggregation.rules import Mean, TrimmedMean
-from srfca.federation import LocalTraining
+from srfca.aggregation.rules import Aggregation, Mean, TrimmedMean
+from srfca.federation import Federation, LocalTraining
 from srfca.federation.requests import Round
 from srfca.federation.rounds import ask
 from srfca.random import Key
@@ -35,7 +35,7 @@ from srfca.ray import RayFederation, connect
 SIZES = (100, 1_000, 10_000)
 CLUSTERS = 4
 LOCAL = LocalTraining(steps=5_000, local_steps=50, batch_size=10, lr=0.1)
-RULES = {
+RULES: dict[str, tuple[Aggregation, float | None]] = {
     "mean": (Mean(), None),
     "trimmed mean": (TrimmedMean(0.05, at_least=1), NORM_LIMIT),
 }
@@ -103,7 +103,8 @@ def _time_rule(
         if number == 2:  # the first ones warm up
             before = cluster.usage()
         last = []
-        for position, federation in enumerate((simulation, cluster)):
+        federations: list[Federation] = [simulation, cluster]
+        for position, federation in enumerate(federations):
             start, cpu_start = perf_counter(), process_time()
             last.append(ask(federation, request))
             if number >= 2:

@@ -30,6 +30,7 @@ EXAMPLES_ELSEWHERE = {
     "srfca.analysis.FeatureDifference": "srfca.analysis.analyze",
     "srfca.analysis.LayerDifference": "srfca.analysis.analyze",
     "srfca.analysis.Reference": "srfca.analysis.train_reference",
+    "srfca.analysis.SampleInput": "srfca.analysis.analyze",
     "srfca.analysis.Structure": "srfca.analysis.analyze",
     "srfca.methods.RoundEnd": "srfca.methods.Monitor",
     "srfca.methods.RunStart": "srfca.methods.Monitor",
@@ -81,8 +82,8 @@ def members(part: str) -> Iterator[Public]:
 @cache
 def everything_public() -> tuple[Public, ...]:
     """Each public function and class, once."""
-    for package in ("flwr", "ray"):
-        pytest.importorskip(package, reason=f"srfca has public parts that need {package}")
+    pytest.importorskip("flwr", reason="srfca.flower is public, and needs flwr")
+    pytest.importorskip("ray", reason="srfca.ray is public, and needs Ray")
     methods = [Public(f"srfca.methods.{m.__name__}", m) for m in METHODS.items().values()]
     ours = [method for method in methods if method.item.__module__.startswith("srfca.")]
     items = [public for part in public_parts() for public in members(part)] + ours

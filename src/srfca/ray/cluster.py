@@ -28,8 +28,9 @@ def connect(address: str | None = None) -> None:
         InputError: If there is no cluster at the address.
 
     Examples:
-        With Ray (``srfca[ray]``)::
-            connect("local")
+        Once in a program, before the first federation::
+
+            connect("10.0.0.1:6379")
     """
     if ray.is_initialized():
         return

@@ -65,10 +65,10 @@ class RayFederation:
             do not fit together.
 
     Examples:
-        With Ray (``srfca[ray]``)::
-            clients = data.rotated_digits(num_clients=40)
-            with RayFederation(clients, models.mlp(64, 32, 10), actors=2) as federation:
-                result = SRFCA().fit(federation)
+        On a cluster whose first machine is 10.0.0.1::
+
+            with RayFederation(data, MyNet, address="10.0.0.1:6379") as federation:
+                result = SRFCA(local=LocalTraining(steps=200, lr=0.1)).fit(federation, seed=0)
     """
 
     answers_rounds = True
@@ -241,7 +241,8 @@ class RayFederation:
             request: Any request.
 
         Returns:
-            The replies of its clients.
+            The replies. Their traffic is what went between this process and the workers since the
+            last call.
 
         Raises:
             InputError: If the request does not fit the federation, or workers are lost again and

@@ -48,15 +48,20 @@ def files_in(folder: str | Path, **options: Any) -> list[MakeData]:
         **options: Of ``srfca.data.load``: ``client``, ``target``, ``features``, ...
 
     Returns:
-        Functions that read the clients of a file.
+        A function for each file, to be called on a worker.
 
     Raises:
         InputError: If there is no such folder, no file in it, or standardization is asked for.
 
     Examples:
-        With Ray (``srfca[ray]``), and files that every worker finds::
-            shards = files_in("/shared/visits", client="hospital", target="outcome")
-            federation = RayFederation(shards, models.mlp(12, 32, 2))
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> with TemporaryDirectory() as folder:
+        ...     for number in range(2):
+        ...         rows = {"x": np.ones((4, 3)), "y": [0, 1, 0, 1], "client": [2 * number] * 4}
+        ...         np.savez(f"{folder}/{number}.npz", **rows)
+        ...     [read().client_ids for read in files_in(folder)]
+        [('0',), ('2',)]
     """
     path = Path(folder).absolute()
     require(path.is_dir(), f"there is no folder {path}")

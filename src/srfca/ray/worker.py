@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from srfca.engine.simulation import Simulation
-from srfca.errors import InputError, SrfcaWarning
+from srfca.errors import InputError
 from srfca.federation.requests import Request
 from srfca.ray.description import Description, Moments
 from srfca.ray.messages import Message, pack, unpack
@@ -63,14 +63,19 @@ class Answer:
 
     @classmethod
     def of(cls, answer: Callable[[], Any]) -> Answer:
-        """Return what a function returns or raises, and what it warns of."""
+        """Return what a function returns or raises, and what srfca warns of meanwhile."""
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", SrfcaWarning)
+            warnings.simplefilter("always")
             try:
                 value, error = answer(), None
             except Exception as raised:  # it is the driver's to raise
                 value, error = None, _sendable(raised)
-        ours = [w for w in caught if issubclass(w.category, SrfcaWarning)]
+        ours = [w for w in caught if w.category.__module__.startswith("srfca.")]
+        for warning in caught:
+            if warning not in ours:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
         return cls(value, error, tuple((str(w.message), w.category) for w in ours))
 
     def get(self) -> Any:
