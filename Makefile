@@ -11,10 +11,10 @@ DEMO := sr-fca,oracle,ifca,global,local
 demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
 
-test: .venv/installed-dev  ## all tests but those on a real network; COVERAGE=--cov measures coverage
+test: .venv/installed-dev  ## all tests but the slow ones; COVERAGE=--cov measures coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -rs $(COVERAGE) -m "not slow"
 
-test-slow: .venv/installed-dev  ## the tests on a real network: some minutes
+test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: some minutes
 	$(BIN)/python -m pytest -m slow
 
 test-all: test test-slow  ## both

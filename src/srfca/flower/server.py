@@ -158,6 +158,7 @@ def _run(
         timeout=settings.timeout,
         max_clients=settings.max_clients or 2 * settings.num_clients,
         names=_client_names(settings, grid),
+        negative_losses=settings.negative_losses,
     )
     _log(INFO, "%s with %s clients", method.name, len(federation.client_ids))
     if result is None:
