@@ -73,10 +73,15 @@ def client_app(
 
     Examples:
         In the module that ``clientapp`` in ``pyproject.toml`` names::
+
             from srfca import data, flower, models
+
+
             def load(context):
                 everyone = data.rotated_digits(num_clients=10)
                 return everyone.select(int(context.node_config["partition-id"]))
+
+
             app = flower.client_app(model=models.mlp(64, 32, 10), data=load)
     """
     loaded: OrderedDict[tuple[int, int], Simulation] = OrderedDict()

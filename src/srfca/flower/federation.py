@@ -93,7 +93,10 @@ class FlowerFederation:
 
     Examples:
         In a ``ServerApp`` of your own::
+
             app = ServerApp()
+
+
             @app.main()
             def main(grid, context):
                 federation = FlowerFederation(grid, models.mlp(64, 32, 10), num_clients=10)
@@ -404,7 +407,8 @@ class FlowerFederation:
         width = common([info.num_features for info in infos], "features")
         if request.targets:
             signature = self.architecture.signature
-            assert signature is not None  # clients introduce themselves with it
+            if signature is None:
+                raise InputError("clients do not say what their targets are: update srfca there")
             width += prod(signature.target_shape)
         replies = self._channel.exchange("shared_samples", shared_sample_messages(request, width))
         shape = (request.size, width)

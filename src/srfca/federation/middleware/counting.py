@@ -227,7 +227,10 @@ evaluations=4)
             self._receive(rows, answered, private=request.private)
 
     def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
-        """Count a round that the federation answered itself: clients' rows are not seen here."""
+        """Count a round that the federation answered itself: clients' rows are not seen here.
+
+        Of these, only those are known that alone make a new model.
+        """
         steps = 1 if request.server_lr is not None else len(request.local.span(request.key.round))
         starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
         self.spent += Budget(local_steps=steps * len(request.clients))
@@ -236,6 +239,10 @@ evaluations=4)
         if request.local.compress is not None and request.server_lr is None:
             size = _WORD_BYTES * num_words(models.shape[1], request.local.compress)
         self.spent += Budget(models_up=count, bytes_up=count * size)
+        if request.shared is None and request.local.compress is None:
+            labels = request.labels[np.isin(request.clients, answered)]
+            alone = np.bincount(labels, minlength=len(models))[labels] == 1
+            self._remember(answered[alone], _fingerprints(models)[labels[alone]])
 
     def _evaluate(self, models: Tensor, clients: Clients) -> None:
         """Let every client evaluate every model; models that a client lacks are sent."""
@@ -258,7 +265,7 @@ evaluations=4)
 
     def _send(self, rows: Tensor, clients: Clients) -> None:
         """Send each client its model, unless the client has it."""
-        count = self._send_rows(rows, clients)
+        count = self._send_new(_fingerprints(rows), clients)
         self.spent += Budget(models_down=count, bytes_down=count * _row_bytes(rows))
 
     def _send_numbers(self, tensors: Tensor, clients: Clients) -> None:
@@ -266,12 +273,13 @@ evaluations=4)
         are_equal = len(tensors) > 1 and tensors.stride(0) == 0
         rows = tensors[:1] if are_equal else tensors
         rows = rows.reshape(len(rows), -1).expand(len(tensors), -1)
-        count = self._send_rows(rows, clients)
+        prints = _fingerprints(rows) ^ (2 * rows.shape[1])  # zeros of another length differ
+        count = self._send_new(prints, clients)
         self.spent += Budget(bytes_down=count * _row_bytes(rows))
 
-    def _send_rows(self, rows: Tensor, clients: Clients) -> int:
-        """Note that each client has its row, and return how many did not have it."""
-        pairs = np.stack([clients, _fingerprints(rows)])
+    def _send_new(self, fingerprints: Fingerprints, clients: Clients) -> int:
+        """Note that each client has what it is sent, and return how many did not have it."""
+        pairs = np.stack([clients, fingerprints])
         receivers, prints = np.unique(pairs, axis=1)
         new = ~(self._has[receivers] == prints[:, None]).any(1)
         self._remember(receivers[new], prints[new])
