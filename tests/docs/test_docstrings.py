@@ -30,6 +30,7 @@ EXAMPLES_ELSEWHERE = {
     "srfca.analysis.FeatureDifference": "srfca.analysis.analyze",
     "srfca.analysis.LayerDifference": "srfca.analysis.analyze",
     "srfca.analysis.Reference": "srfca.analysis.train_reference",
+    "srfca.analysis.SampleInput": "srfca.analysis.analyze",
     "srfca.analysis.Structure": "srfca.analysis.analyze",
     "srfca.methods.RoundEnd": "srfca.methods.Monitor",
     "srfca.methods.RunStart": "srfca.methods.Monitor",
@@ -64,7 +65,9 @@ def members(part: str) -> Iterator[Public]:
     parent, _, name = part.rpartition(".")
     try:
         module = importlib.import_module(part)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != part:
+            raise
         yield Public(part, getattr(importlib.import_module(parent), name))
         return
     defined = [

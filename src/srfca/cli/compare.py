@@ -18,8 +18,10 @@ from srfca.cli.options import (
     FineTune,
     Jobs,
     Json,
+    NoDifferences,
     RayAddress,
     ReportFile,
+    SampleInputs,
     SavedRuns,
     Seed,
     TableFiles,
@@ -85,6 +87,8 @@ def compare(
             "the methods.",
         ),
     ] = False,
+    no_differences: NoDifferences = False,
+    sample_inputs: SampleInputs = None,
     fine_tune: FineTune = None,
     curves: Curves = None,
     jobs: Jobs = None,
@@ -105,6 +109,7 @@ def compare(
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments import compare as comparing
+    from srfca.experiments.answer import num_samples
     from srfca.experiments.executor import RunExecutor
     from srfca.experiments.parallel import default_jobs, run_parallel
     from srfca.report import tables as files
@@ -138,8 +143,9 @@ def compare(
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
         executor = RunExecutor(
-            experiment, options.device, options.data_dir, folder, monitor, True, tuple(track or ())
-        )
+            experiment, options.device, options.data_dir, folder, monitor, True, tuple(track or ()),
+            not no_differences, num_samples(experiment, sample_inputs),
+        )  # fmt: skip
         comparison = execute_with_progress(
             executor, specs, jobs, progress, as_json, run_all=run_all
         )

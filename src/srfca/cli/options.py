@@ -93,6 +93,22 @@ ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Write a page about what was found: .html."),
 ]
+NoDifferences = Annotated[
+    bool,
+    typer.Option(
+        "--no-differences", help="Do not sum up clients' data to say how clusters differ."
+    ),
+]
+SampleInputs = Annotated[
+    int | None,
+    typer.Option(
+        "--sample-inputs",
+        metavar="N",
+        parser=whole_number(0),
+        help="Training samples of each cluster in the report, if inputs are images; default: 6, "
+        "with --data 0.",
+    ),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(

@@ -118,6 +118,8 @@ class RunExecutor:
         monitor: Follows the stages of each run.
         analyzes: Whether runs that find clusters are analyzed.
         track: Trackers that log each run: ``KIND`` or ``KIND:PLACE`` (``make_trackers``).
+        differences: Whether analyses say what differs between clusters.
+        sample_inputs: Samples of each cluster that analyses keep.
     """
 
     experiment: Experiment
@@ -127,6 +129,8 @@ class RunExecutor:
     monitor: Monitor | None = None
     analyzes: bool = False
     track: tuple[str, ...] = ()
+    differences: bool = True
+    sample_inputs: int = 0
     _federations: dict[int, SimulatedClients] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
@@ -141,7 +145,7 @@ class RunExecutor:
                     run = runner.run_method(
                         experiment, spec.method, federation, spec.seed, self._tracked(spec, monitor)
                     )
-                analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
+                analysis = self._analysis(run) if self.analyzes and run.result.clustered else None
                 if out is not None:
                     saved.save(run, experiment, out, analysis)
         except InputError as error:
@@ -174,7 +178,12 @@ class RunExecutor:
             self.out,
             analyzes=self.analyzes,
             track=self.track,
+            differences=self.differences,
+            sample_inputs=self.sample_inputs,
         )
+
+    def _analysis(self, run: runner.ScoredRun) -> Analysis:
+        return analyze_run(run, differences=self.differences, sample_inputs=self.sample_inputs)
 
     def _tracked(self, spec: RunSpec, monitor: Monitor | None) -> Monitor | None:
         """Return a monitor that also logs the run, if runs are tracked."""

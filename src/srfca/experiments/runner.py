@@ -169,6 +169,18 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
     return method(**arguments, local=local)
 
 
+def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool:
+    """Tell whether a method needs the number of clusters, and takes its default for it.
+
+    Args:
+        experiment: The experiment.
+        key: Of the method.
+        truth: The true clusters, if they are known.
+    """
+    is_known = truth is not None or experiment.clusters.isdigit()
+    return method_class(key).needs_k and not is_known and "k" not in experiment.arguments(key)
+
+
 def run_method(
     experiment: Experiment,
     key: str,

@@ -500,6 +500,12 @@ class SharedSamples(Request[Tensor]):
         size: How many samples of each client, drawn by the seed: always the same ones.
         seed: Decides which.
         targets: Send their targets too.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(SharedSamples(range(4), size=2)).values.shape  # three inputs and a target
+        torch.Size([4, 2, 4])
     """
 
     size: int
@@ -517,6 +523,12 @@ class Outputs(Request[Tensor]):
         clients: ``[c]``
         models: ``[c, P]``
         inputs: ``[n, f]`` as ``SharedSamples`` without targets.
+
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(Outputs(range(4), torch.zeros(4, 4), torch.zeros(5, 3))).values.shape
+        torch.Size([4, 5, 1])
     """
 
     models: Tensor

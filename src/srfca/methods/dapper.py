@@ -34,6 +34,13 @@ class DAPPER(Method):
             is three quarters of the rounds.
         weighted: Weight clients by their number of samples in FedAvg; otherwise all alike.
         participation: The fraction of the clients that take part in a round of FedAvg.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> DAPPER(local=local).fit(federation).individual_models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "dapper"

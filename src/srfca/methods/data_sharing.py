@@ -37,6 +37,13 @@ class DataSharing(Method):
         warm_up: Rounds in which clients train on G alone.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> DataSharing(local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "data-sharing"

@@ -41,6 +41,13 @@ class KTpFL(Method):
         coefficient_lr: Learning rate of c; with 0 all clients are taught by the mean.
         rho: How strongly the c_ij are pulled to 1/m.
         participation: The fraction of the clients that take part in a round.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> KTpFL(local=local).fit(federation).models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "kt-pfl"

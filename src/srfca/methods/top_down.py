@@ -47,13 +47,20 @@ class TopDown(Method):
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each group's clients that take part in a round; in a round of
             cuts, and the one before, all do.
+
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> TopDown(local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "top-down"
     name: ClassVar[str] = "Top-down"
     paper: ClassVar[str] = (
-        "Hierarchical top-down clustering, as Harshvardhan, Ghosh, Mazumdar (TMLR 2024) describe "
-        "it; bottom-up it is that of Briggs, Fan, Andras (IJCNN 2020)."
+        "A top-down variant of Briggs, Fan, Andras: Federated learning with hierarchical "
+        "clustering of local updates to improve training on non-IID data. IJCNN 2020."
     )
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
@@ -146,6 +153,10 @@ class TopDown(Method):
         """Return the half of each client of a group, -1 for all if the group stays whole: ``[c]``.
 
         It is cut if its distances ``[c, c]`` show several groups, and the cut goes through none.
+
+        Args:
+            distances: ``[c, c]`` of the clients' updates.
+            seed: Of the graph clustering.
         """
         half = np.full(len(distances), -1)
         groups, _ = find_groups(distances, max(2, self.min_size), seed)
