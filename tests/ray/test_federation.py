@@ -23,7 +23,6 @@ from srfca.aggregation.rules import (
     TrimmedMean,
 )
 from srfca.federation.coordinates import Coordinates
-from srfca.federation.middleware.validation import Validating
 from srfca.federation.requests import Losses, Round, Scores, Shares
 from srfca.federation.rounds import ask
 from srfca.methods.cfl import CFL
@@ -35,7 +34,7 @@ from srfca.ray import RayFederation, files_in
 from srfca.ray.shards import cut
 from srfca.testing import check_federation
 from tests.ray.cluster import LocalCluster
-from tests.ray.helpers import DigitsShard, close, digits, on_ray, small_model
+from tests.ray.helpers import close, digits, on_ray, small_model
 
 pytestmark = pytest.mark.slow
 
@@ -146,40 +145,6 @@ def test_a_round_of_means_moves_as_much_for_many_clients_as_for_few(shared: RayF
     assert moved[0] == moved[1]
 
 
-def test_diverging_clients_are_refused_as_in_a_simulation(cluster: LocalCluster) -> None:
-    data = digits(6)
-    x = data.train.x.clone()
-    x[: int(data.train.sizes[0])] *= 1e30
-    extreme = ClientData(data.client_ids, type(data.train)(x, data.train.y, data.train.sizes))
-    simulation = Simulation(extreme, small_model)
-    request = Round(
-        np.arange(6), simulation.initial_model(0).unsqueeze(0), np.zeros(6, int), LOCAL, Key(0, "x")
-    )
-    with on_ray(extreme) as federation:
-        for rule in (Mean(), Median()):
-            with pytest.warns(UserWarning, match="refused a reply of client"):
-                expected = ask(Validating(simulation), replace(request, aggregation=rule))
-            with pytest.warns(UserWarning, match="refused a reply of client"):
-                replies = ask(Validating(federation), replace(request, aggregation=rule))
-            assert replies.missing == expected.missing
-            assert close(replies.values, expected.values)
-        alone = request.select(np.array([0]))
-        assert ask(Validating(federation), alone).values.isnan().any()
-
-
-def test_shards_can_be_made_on_the_workers(cluster: LocalCluster, simulation: Simulation) -> None:
-    makers = [DigitsShard(0, 3), DigitsShard(3, 8), DigitsShard(8, 12)]
-    with on_ray(makers) as federation:
-        assert list(federation.client_ids) == list(simulation.client_ids)
-        assert federation.sizes.tolist() == simulation.sizes.tolist()
-        with pytest.raises(InputError, match="made on the workers"):
-            _ = federation.data
-        assert federation.constant_loss == simulation.constant_loss
-        w0 = simulation.initial_model(0)
-        request = Round(np.arange(12), w0.unsqueeze(0), np.zeros(12, int), LOCAL, Key(0, "x"))
-        assert close(federation.ask(request).values, ask(simulation, request).values)
-
-
 def test_workers_read_files(cluster: LocalCluster, tmp_path: Path) -> None:
     data = digits(6)
     for number, (start, stop) in enumerate([(0, 2), (2, 6)]):
@@ -200,8 +165,6 @@ def test_errors_of_workers_are_raised_here(shared: RayFederation) -> None:
         on_ray(digits(), actors=9)
     with pytest.raises(RuntimeError, match="no such data"):
         on_ray([missing_data])
-    with pytest.raises(InputError, match="two shards have a client"):
-        on_ray([DigitsShard(0, 3), DigitsShard(2, 4)], actors=1)
     with pytest.raises(InputError, match="no nothing data"):
         shared.ask(Scores(np.arange(4), shared.initial_model(0).expand(4, -1), "nothing"))  # type: ignore[arg-type]
 

@@ -194,6 +194,19 @@ def test_few_diverging_clients_are_refused_and_many_are_not(in_process: InProces
             assert alone.values.isnan().any()
 
 
+def test_shards_can_be_made_on_the_workers(in_process: InProcess, simulation: Simulation) -> None:
+    makers = [DigitsShard(0, 3), DigitsShard(3, 8), DigitsShard(8, 12)]
+    with on_ray(makers) as federation:
+        assert list(federation.client_ids) == list(simulation.client_ids)
+        assert federation.sizes.tolist() == simulation.sizes.tolist()
+        with pytest.raises(InputError, match="made on the workers"):
+            _ = federation.data
+        assert federation.constant_loss == simulation.constant_loss
+        w0 = simulation.initial_model(0)
+        request = Round(np.arange(12), w0.unsqueeze(0), np.zeros(12, int), LOCAL, Key(0, "x"))
+        assert close(federation.ask(request).values, ask(simulation, request).values)
+
+
 def test_what_shards_say_must_agree(in_process: InProcess) -> None:
     with pytest.raises(InputError, match="two shards have a client"):
         on_ray([DigitsShard(0, 3), DigitsShard(2, 4)])

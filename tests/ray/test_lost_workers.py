@@ -11,7 +11,7 @@ from torch import Tensor
 
 pytest.importorskip("ray")
 
-from srfca import InputError, LocalTraining, Simulation
+from srfca import LocalTraining, Simulation
 from srfca.aggregation.rules import Mean, Median
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.requests import Losses, Request, Round, Train
@@ -52,7 +52,7 @@ def test_a_worker_that_is_lost_in_a_round_changes_nothing(
         Losses(np.arange(6), w0.expand(2, -1)),
     ]  # fmt: skip
     expected = [ask(simulation, request).values for request in requests]
-    chosen = (1, 3, 7, 9, 11) if ends == "process" else (2, 7)
+    chosen = (3, 7) if ends == "process" else (2, 7)
     with on_ray(data, loss=loss, num_cpus=2, patience=10.0) as federation:
         for number, request in enumerate(requests):
             if number in chosen:
@@ -62,15 +62,3 @@ def test_a_worker_that_is_lost_in_a_round_changes_nothing(
             assert close(values, expected[number]), number
             assert not armed.exists()
         assert federation.num_losses >= len(chosen)
-
-
-def test_workers_that_are_lost_again_and_again_are_an_error(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    armed = tmp_path / "armed"
-    loss = Fragile(str(armed), "process")
-    with on_ray(digits(4), loss=loss, actors=1, retries=0) as federation:
-        w0 = federation.initial_model(0)
-        armed.touch()
-        with pytest.raises(InputError, match="workers were lost 1 times during one request"):
-            federation.ask(Losses(np.arange(4), w0.unsqueeze(0)))
