@@ -500,6 +500,11 @@ class SharedSamples(Request[Tensor]):
         size: How many samples of each client, drawn by the seed: always the same ones.
         seed: Decides which.
         targets: Send their targets too.
+
+    >>> from srfca import Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+    >>> fed.ask(SharedSamples(range(4), 5)).values.shape
+    torch.Size([4, 5, 65])
     """
 
     size: int
@@ -517,6 +522,12 @@ class Outputs(Request[Tensor]):
         clients: ``[c]``
         models: ``[c, P]``
         inputs: ``[n, f]`` as ``SharedSamples`` without targets.
+
+    >>> from srfca import Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
+    >>> inputs = fed.ask(SharedSamples(range(4), 5, targets=False)).values.flatten(0, 1)
+    >>> fed.ask(Outputs(range(4), fed.initial_model(0).expand(4, -1), inputs)).values.shape
+    torch.Size([4, 20, 10])
     """
 
     models: Tensor

@@ -41,6 +41,13 @@ class KTpFL(Method):
         coefficient_lr: Learning rate of c; with 0 all clients are taught by the mean.
         rho: How strongly the c_ij are pulled to 1/m.
         participation: The fraction of the clients that take part in a round.
+
+    >>> from srfca import LocalTraining, Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=8, rotations=2), models.mlp(64, 32, 10))
+    >>> local = LocalTraining(steps=20, batch_size=10, lr=0.5)
+    >>> result = KTpFL(local=local).fit(fed, seed=0)
+    >>> result.models.shape, result.budget.models_up
+    (torch.Size([8, 2410]), 0)
     """
 
     key: ClassVar[str] = "kt-pfl"

@@ -47,6 +47,12 @@ class TopDown(Method):
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each group's clients that take part in a round; in a round of
             cuts, and the one before, all do.
+
+    >>> from srfca import LocalTraining, Simulation, data, models
+    >>> fed = Simulation(data.rotated_digits(num_clients=12, rotations=2), models.mlp(64, 32, 10))
+    >>> local = LocalTraining(steps=60, batch_size=10, lr=0.5)
+    >>> TopDown(local=local).fit(fed, seed=0).partition == fed.data.truth
+    True
     """
 
     key: ClassVar[str] = "top-down"
@@ -143,9 +149,16 @@ class TopDown(Method):
         return Look(clients, rows, distances, halves)
 
     def halves(self, distances: np.ndarray, seed: int = 0) -> Clients:
-        """Return the half of each client of a group, -1 for all if the group stays whole: ``[c]``.
+        """Return the half of each client of a group, -1 for all if the group stays whole.
 
-        It is cut if its distances ``[c, c]`` show several groups, and the cut goes through none.
+        It is cut if its distances show several groups, and the cut goes through none.
+
+        Args:
+            distances: ``[c, c]`` between the updates of the group's clients.
+            seed: Of the graph clustering.
+
+        Returns:
+            0, 1 or -1 for each client: ``[c]``.
         """
         half = np.full(len(distances), -1)
         groups, _ = find_groups(distances, max(2, self.min_size), seed)
