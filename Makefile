@@ -11,10 +11,10 @@ DEMO := sr-fca,oracle,ifca,global,local
 demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
 
-test: .venv/installed-dev  ## all tests but those on a real network; COVERAGE=--cov measures coverage
+test: .venv/installed-dev  ## all tests but the slow ones; COVERAGE=--cov measures coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -rs $(COVERAGE) -m "not slow"
 
-test-slow: .venv/installed-dev  ## the tests on a real network: some minutes
+test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: some minutes
 	$(BIN)/python -m pytest -m slow
 
 test-all: test test-slow  ## both
@@ -26,10 +26,12 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-check: lint types test-all  ## what CI runs
+check: lint types docs test-all  ## what CI runs
 
-docs: .venv/installed  ## the generated tables of the documentation
+docs: .venv/installed-docs  ## the generated tables, and the site in docs/_build: a warning is an error
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build
+	$(BIN)/python docs/website/check.py docs/_build
 
 package: .venv/installed-dev  ## wheel and sdist in dist/, checked; the demo in a fresh environment
 	$(BIN)/python tools/package.py
@@ -41,7 +43,7 @@ bench: .venv/installed-fast benchmarks/.venv/flower/installed benchmarks/.venv/p
 	$(BIN)/python benchmarks/run.py --out benchmarks/RESULTS.md
 
 clean:
-	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist demo.html
+	rm -rf .venv benchmarks/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist demo.html docs/_build docs/_generated
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -60,6 +62,10 @@ clean:
 
 .venv/installed-report: .venv/installed
 	$(PIP) --editable '.[report]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed

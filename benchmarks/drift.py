@@ -1,4 +1,4 @@
-"""Concept drift: SR-FCA adapted, SR-FCA fitted again, IFCA and FedAvg continued, and the Oracle.
+"""Concept drift: SR-FCA adapted and fitted again, IFCA, FedDrift and FedAvg continued, the Oracle.
 
     SRFCA_DATA=... python benchmarks/drift.py --seed 100 --seeds 3
 
@@ -9,7 +9,9 @@ fitted again from scratch is the exception: its steps are in the table. No model
 A client is placed if most clients of its cluster have its concept; one alone is placed only if no
 other client has its concept. The table has how many of the clients that drifted are placed, over
 all seeds, and how many others were placed in the phase before and are no longer. The Oracle trains
-in the true groups, and IFCA gets the number of all concepts.
+in the true groups, and IFCA gets the number of all concepts. FedDrift gets a ``delta`` that was
+chosen for each data set by validation accuracy, and trains each client alone besides, for the first
+of its three time steps in a phase.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from torch import Tensor
 from srfca import SRFCA, ClientData, LocalTraining, Partition, Result, Simulation, data, models
 from srfca.aggregation import Mean
 from srfca.federation import Scores
-from srfca.methods import Run
+from srfca.methods import FedDrift, Run
+from srfca.methods._common.base import Answer
 from srfca.methods._common.init import random_models
 from srfca.methods._common.result import models_of_clients
 from srfca.methods._common.rounds import federated_training
@@ -49,6 +52,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """The drifts, by name. The first three are FedCCFA's: one concept, then three label swaps."""
+
+
+TIME_STEPS = 3
+"""Time steps of FedDrift in a phase."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, help="Dirichlet label skew; none if left out")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=10, help="of training on, in adapting")
+    parser.add_argument("--delta", type=float, default=1.0, help="of FedDrift")
     parser.add_argument("--keep", type=int, default=5, help="adaptations of an empty cluster")
     parser.add_argument("--seed", type=int, default=1000, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
@@ -142,6 +150,7 @@ def measure(
     others: dict[str, Callable[[Simulation, int, int], Outcome]] = {
         "SR-FCA, fitted again": lambda fed, phase, steps: fit_again(fed, local, seed),
         f"IFCA, K={num_concepts}": ContinuedIFCA(num_concepts, local, seed).train,
+        "FedDrift": ContinuedFedDrift(arguments.delta, local, seed).train,
         "FedAvg": Continued(local, seed, np.zeros_like(concepts)).train,
         "Oracle": Continued(local, seed, concepts).train,
     }
@@ -231,6 +240,29 @@ class ContinuedIFCA:
         found = alternate(run, "IFCA", self.models, local, Mean(), purpose=f"ifca {phase}")
         self.models = found.models
         return Outcome(found.labels, found.client_models, steps)
+
+
+class ContinuedFedDrift:
+    """FedDrift whose clients drift if their loss rises from one phase to the next."""
+
+    def __init__(self, delta: float, local: LocalTraining, seed: int) -> None:
+        self.delta, self.local, self.seed = delta, local, seed
+        self.answer: Answer | None = None
+        self.losses = np.zeros(0)
+
+    def train(self, federation: Simulation, phase: int, steps: int) -> Outcome:
+        """Train through a phase."""
+        run, local = Run(federation, self.seed), replace(self.local, steps=steps)
+        method = FedDrift(delta=self.delta, time_steps=TIME_STEPS, local=local)
+        if self.answer is None:
+            answer = method.solve(run)
+        else:
+            alone, _ = method.train_alone(run)
+            answer = method.train_clusters(run, self.answer, alone, self.losses, new_data=True)
+        self.answer, rows = answer, models_of_clients(answer.models, answer.labels)
+        scores = federation.ask(Scores(run.everyone, rows, "train")).values
+        self.losses = scores.loss.double().numpy()
+        return Outcome(answer.labels, rows, steps + method.alone_steps)
 
 
 class Continued:

@@ -39,10 +39,12 @@ Draw = Callable[[int], tuple[Tensor, Tensor]]
 """From a number of samples n to those of every client: x ``[m, n, ...]`` and y ``[m, n]``."""
 
 
-def regressions(num_clients: int, seed: int) -> ClientData:
-    """Draw linear regressions, d = 20, in four groups."""
+def regressions(num_clients: int, seed: int, shard: int = 0) -> ClientData:
+    """Draw linear regressions, d = 20, in four groups; shards have the same optima."""
     g = torch.Generator().manual_seed(seed)
     optima = torch.randn(GROUPS, DIMENSION, generator=g)
+    if shard:
+        g.manual_seed(seed + 1_000_003 * shard)
 
     def draw(n: int) -> tuple[Tensor, Tensor]:
         x = torch.randn(num_clients, n, DIMENSION, generator=g)

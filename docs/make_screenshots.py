@@ -29,7 +29,7 @@ def main() -> None:
             arguments = [sys.executable, "-m", "srfca", *command, "--report", str(path)]
             subprocess.run(arguments, cwd=EXAMPLES, check=True, stdout=subprocess.DEVNULL)
         take(driver, demo, "run0", "report", height=1240)
-        take(driver, demo, "comparison0", "report-comparison", height=1150)
+        take(driver, demo, "comparison0-results", "report-comparison", height=1150)
         take(driver, demo, "run0-differences", "report-dark", height=1000, dark=True)
         take(driver, demo, "run0-distances", "report-phone", width=390, height=900)
         take(driver, flights, "run-found", "report-flights", height=900)

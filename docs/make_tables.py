@@ -4,14 +4,33 @@ python docs/make_tables.py           # update them
 python docs/make_tables.py --check   # exit code 1 if one is out of date
 """
 
+import re
 import sys
 from pathlib import Path
 
 from srfca.methods import all_methods
-from srfca.report.markdown import replace_generated
+from srfca.report.markdown import replace_generated, table_line
 from srfca.report.methods import methods_markdown
 
 DOCS = Path(__file__).parent
+
+ACCURACY = "test accuracy %"
+CHOICES = {
+    # what the clients are like: page, section, and for a table of federations its line
+    "four groups, rotated images, 600 each": ("results", "Rotated MNIST", ""),
+    "two groups far apart": ("results", "Inverted MNIST", ""),
+    "four groups, few images each": ("results", "Rotated digits: every method", ""),
+    "50 writers, no clear groups": ("results", "FEMNIST", ""),
+    "three groups and label skew: rotated": ("field", "Results", "fashion-rotations"),
+    "three groups and label skew: classes permuted": ("field", "Results", "fashion-permutations"),
+    "two groups and two outliers": ("field", "Results", "fashion-groups-outliers"),
+    "one group and two outliers": ("field", "Results", "fashion-outliers"),
+    "one group, strong label skew": ("field", "Results", "fashion-dirichlet-03"),
+    "one group, wrong labels at half of the clients": ("field", "Results", "fashion-noise-60"),
+}
+IFCA = {"Rotated MNIST": "IFCA, K=4", "Inverted MNIST": "IFCA, K=2", "FEMNIST": "IFCA, K=2"}
+"""With the true number of clusters; where there is none, the one of best accuracy."""
+COSTS = ["local steps", "models down", "models up", "evaluations"]
 
 
 def pages() -> dict[str, str]:
@@ -20,17 +39,72 @@ def pages() -> dict[str, str]:
     return {key: name for key, name in names.items() if (DOCS / "methods" / name).exists()}
 
 
+def tables(page: str, section: str) -> list[dict[str, dict[str, str]]]:
+    """Return the tables of a section of a page: each a dict of lines, by their first cell."""
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    _, _, rest = text.partition(f"\n## {section}\n")
+    result, table = [], list[list[str]]()
+    for line in [*rest.partition("\n## ")[0].splitlines(), ""]:
+        if line.startswith("|"):
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            table.append([cell.strip().replace("**", "") for cell in cells])
+        elif table:
+            head, _, *lines = table
+            result.append({cells[0]: dict(zip(head, cells, strict=True)) for cells in lines})
+            table = []
+    return result
+
+
+def choices() -> str:
+    """Return the table of what was measured, read from the pages of results."""
+    columns = ["SR-FCA", "IFCA", "true clusters", "one model", "alone"]
+    text = table_line(["clients", *columns, "from"])
+    text += table_line(["---", *["---:"] * len(columns), "---"])
+    for description, (page, section, federation) in CHOICES.items():
+        first = tables(page, section)[0]
+        if federation:
+            line = first[federation]
+            scores = [line["SR-FCA"], "", line["Oracle"], line["Global"], line["Local"]]
+        else:
+            keys = ["SR-FCA", IFCA.get(section, "IFCA, K=4"), "Oracle", "Global", "Local"]
+            scores = [first.get(key, {}).get(ACCURACY, "") for key in keys]
+        anchor = section.lower().replace(":", "").replace(" ", "-")
+        scores = [re.sub(r" ?± ?", " ± ", score) for score in scores]
+        text += table_line([description, *scores, f"[{federation or section}]({page}.md#{anchor})"])
+    return text
+
+
+def costs() -> str:
+    """Return the table of costs on rotated MNIST, read from the page of results."""
+    lines = tables("results", "Rotated MNIST")[1]
+    text = table_line(["method", *COSTS]) + table_line(["---", *["---:"] * len(COSTS)])
+    for method in ("SR-FCA", "CFL", "IFCA, K=4", "Global", "Local"):
+        text += table_line([method, *(lines[method][name] for name in COSTS)])
+    return text
+
+
+def generated() -> dict[Path, dict[str, str]]:
+    """Return the generated parts of each page, by name."""
+    return {
+        DOCS / "methods" / "README.md": {"methods": methods_markdown(pages=pages())},
+        DOCS / "which_method.md": {"choices": choices(), "costs": costs()},
+    }
+
+
 def main() -> int:
-    """Update or check the table of methods."""
-    path = DOCS / "methods" / "README.md"
-    text = path.read_text("utf-8")
-    updated = replace_generated(text, "methods", methods_markdown(pages=pages()))
-    if "--check" in sys.argv[1:]:
-        if updated != text:
+    """Update the generated parts, or check them."""
+    outdated = 0
+    for path, parts in generated().items():
+        text = path.read_text("utf-8")
+        updated = text
+        for name, content in parts.items():
+            updated = replace_generated(updated, name, content)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(updated, "utf-8")
+        elif updated != text:
             print(f"{path} is out of date: run python docs/make_tables.py", file=sys.stderr)
-        return int(updated != text)
-    path.write_text(updated, "utf-8")
-    return 0
+            outdated = 1
+    return outdated
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ LAYERS = [
     {"aggregation", "apps", "clustering", "models"},
     {"data", "federation", "theory"},
     {"distances", "engine"},
-    {"methods"},
+    {"methods", "ray"},
     {"analysis", "callbacks"},
     {"fitting", "report"},
     {"experiments", "sklearn", "testing"},

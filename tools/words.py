@@ -61,7 +61,8 @@ def main() -> int:
 def files() -> Iterator[Path]:
     """Yield the sources and the documentation."""
     yield from sorted((ROOT / "src").rglob("*.py"))
-    yield from sorted((ROOT / "docs").rglob("*.md"))
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    yield from (page for page in pages if "/_" not in page.as_posix())  # _build, _generated
     yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
 
 

@@ -70,7 +70,10 @@ def test_label_skew_is_named() -> None:
 def test_alike_data_say_so() -> None:
     federation = Simulation(table(shift=0.0), linear(3, 3))
     for described in describe_data(federation, LABELS, CLUSTERS, Names()):
-        assert described.words == "labels and inputs are alike on average"
+        assert (
+            described.words
+            == "labels and inputs are alike on average; how they are related may differ"
+        )
 
 
 def test_swapped_labels_differ_within_their_classes() -> None:
@@ -134,7 +137,7 @@ def test_integer_inputs_have_no_columns() -> None:
     federation = Simulation(clients, Embedded)
     first, _ = describe_data(federation, LABELS, CLUSTERS, Names())
     assert (first.features, first.mean_input) == ((), None)
-    assert first.words == "labels and inputs are alike on average"
+    assert first.words == "labels and inputs are alike on average; how they are related may differ"
 
 
 def test_the_reference_federation_gives_the_same() -> None:
@@ -167,7 +170,10 @@ def test_a_constant_feature_does_not_differ() -> None:
     clients = ClientData.from_arrays([(x, np.arange(40) % 2)] * 5)
     first, _ = describe_data(Simulation(clients, linear(2, 2)), LABELS, CLUSTERS, Names())
     assert [feature.difference for feature in first.features] == [0.0, 0.0]
-    assert difference_words(first) == "labels and inputs are alike on average"
+    assert (
+        difference_words(first)
+        == "labels and inputs are alike on average; how they are related may differ"
+    )
 
 
 def test_layers_are_ordered_by_their_difference() -> None:

@@ -132,7 +132,7 @@ def test_many_clusters_and_names_are_cut() -> None:
     assert part.sentence().startswith("SR-FCA found 50 clusters of 200 clients.")
     doubtful = confidence([0.5] * 10_000)
     text = made_up.analysis(labels, confidence=doubtful).sentence()
-    assert "and 9995 more." in text
+    assert "and 9,995 more." in text
     assert len(text) < 400
 
 
@@ -150,3 +150,10 @@ def test_a_loss_that_clustering_multiplies_is_told_as_a_factor() -> None:
     assert (
         "; clustering is 10.0 points worse." in made_up.analysis([0] * 4, decision=worse).sentence()
     )
+
+
+def test_what_gains_nothing_is_the_same() -> None:
+    answer = made_up.scores([0.9, 0.8, 0.7, 0.8])
+    reference = Reference("test", answer, answer, made_up.scores([0.7, 0.8, 0.6, 0.7]))
+    text = made_up.analysis([0, 0, 1, 1], scores=answer, reference=reference).sentence()
+    assert "Mean accuracy on test data is the same as with one model for all, and 10.0" in text

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import silhouette_samples
 
 from srfca.analysis.evidence import Evidence
-from srfca.analysis.structure import from_distances, from_losses
+from srfca.analysis.structure import from_distances, from_losses, loss_map
 
 
 def points(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -62,3 +62,24 @@ def test_losses_stand_in_for_distances() -> None:
     np.testing.assert_allclose(structure.silhouette, [0.75, 0.5, 1 / 3, np.nan, np.nan])
     np.testing.assert_allclose(structure.outlier_score, [0.0, 0.0, 0.0, np.nan, 0.75])
     assert structure.source == "losses"
+
+
+def test_the_map_of_losses_separates_groups() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2, 3], 10)
+    losses = 1.0 - 0.8 * np.eye(4)[labels] + 0.05 * rng.random((40, 4))
+    losses *= rng.uniform(0.5, 2.0, (40, 1))  # some clients have harder data
+    losses[7] = np.nan
+    made = loss_map(losses)
+    assert made is not None
+    places, kept = made
+    assert np.isnan(places[7]).all()
+    assert 0.5 < kept <= 1
+    known = np.delete(np.arange(40), 7)
+    assert np.median(silhouette_samples(places[known], labels[known])) > 0.3
+
+
+def test_there_is_no_map_where_losses_say_nothing() -> None:
+    assert loss_map(np.ones((5, 1))) is None
+    assert loss_map(np.ones((5, 3))) is None
+    assert loss_map(np.array([[1.0, 2.0], [np.nan, np.nan], [2.0, 1.0]])) is None

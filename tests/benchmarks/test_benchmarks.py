@@ -150,7 +150,9 @@ def test_drift_is_measured() -> None:
     done = run(str(BENCHMARKS / "drift.py"), *sizes, "--only", "a quarter changes group")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    methods = ["SR-FCA, adapted", "SR-FCA, fitted again", "IFCA, K=3", "FedAvg", "Oracle"]
+    methods = [
+        "SR-FCA, adapted", "SR-FCA, fitted again", "IFCA, K=3", "FedDrift", "FedAvg", "Oracle",
+    ]  # fmt: skip
     assert [line.split(" | ")[3] for line in lines[2:]] == methods
 
 
@@ -178,3 +180,20 @@ def test_calibration_is_measured() -> None:
     done = run(str(BENCHMARKS / "calibration.py"), "--newcomers", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Newcomers: ")
+
+
+def test_costs_of_two_versions_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from benchmarks import decision_cost
+
+    small = ("rotated-digits", ("num_clients=8", "rotations=2", "steps=30"))
+    monkeypatch.setattr(decision_cost, "FEDERATIONS", {"small": small})
+    decision_cost.write(tmp_path, range(1))
+    decision_cost.run(tmp_path)
+    lines = capsys.readouterr().out
+    (tmp_path / "runs.jsonl").write_text(lines)
+    decision_cost.table(tmp_path / "runs.jsonl", tmp_path / "runs.jsonl")
+    shown = capsys.readouterr().out
+    assert "| small |" in shown
+    assert "trainings: mean ratio 1.00, largest 1.00" in shown

@@ -9,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from srfca import Result
 from srfca.analysis import Analysis
+from srfca.data import rotated_digits
 from srfca.locks import locked
 from tests.cli.command import QUICK, srfca
 from tests.experiments.small import NETWORKS, write_flights, write_sensors
@@ -247,6 +249,46 @@ def test_json_names_the_clients() -> None:
     done = srfca("run", "rotated-digits", *QUICK, "--method", "local", "--json")
     metrics = json.loads(done.stdout)
     assert len(metrics["client_ids"]) == len(metrics["client_losses"]) == 12
+    assert metrics["answer"]["verdict"] == "none"
+
+
+def test_json_has_the_answer() -> None:
+    done = srfca("run", "rotated-digits", *QUICK, "--reference", "--json")
+    answer = json.loads(done.stdout)["answer"]
+    assert answer["sentence"].startswith("SR-FCA found 2 clusters of 6, 6 clients.")
+    assert len(answer["table"]["confidence"]) == len(answer["table"]["global_accuracy"]) == 12
+
+
+def test_samples_of_a_users_data_are_shown_only_on_demand(tmp_path: Path) -> None:
+    def samples(*arguments: str) -> list[int]:
+        done = srfca("run", *arguments, "--out", str(tmp_path), "--overwrite")
+        assert done.returncode == 0, done.stderr
+        differences = Analysis.load(tmp_path).differences
+        assert differences is not None
+        return [len(part.sample_inputs) for part in differences.by_cluster]
+
+    data = rotated_digits(num_clients=12, rotations=2)
+    x, y = data.train.x.numpy(), data.train.y.numpy()
+    client = np.repeat(np.arange(12), data.train.sizes.numpy())
+    np.savez(tmp_path / "images.npz", x=x, y=y, client=client)
+    own = ["--data", str(tmp_path / "images.npz"), "--set", "steps=40", "--set", "lr=0.02"]
+    assert samples("rotated-digits", *QUICK) == [6, 6]
+    assert samples("rotated-digits", *QUICK, "--sample-inputs", "0") == [0, 0]
+    assert samples(*own) == [0, 0]
+    assert samples(*own, "--sample-inputs", "2") == [2, 2]
+
+
+def test_the_number_of_clusters_is_asked_for(tmp_path: Path) -> None:
+    data = ["--data", str(write_sensors(tmp_path)), "--set", "steps=2", "--method", "ifca"]
+    guessed = srfca("run", *data)
+    assert "IFCA needs the number of clusters, and nobody knows it: it takes k=2" in guessed.stderr
+    given = srfca("run", *data, "--k", "3")
+    assert given.stderr == ""
+    assert "| IFCA, K=3 |" in given.stdout
+    known = srfca("run", "rotated-digits", *QUICK, "--method", "ifca")
+    assert "nobody knows" not in known.stderr
+    refused = srfca("run", "rotated-digits", *QUICK, "--k", "3")
+    assert "SR-FCA has no setting 'k'" in refused.stderr
 
 
 def test_a_method_without_clusters_says_so() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from srfca import Partition
 from srfca.clustering.separation import (
     MIN_SEPARATION,
-    best_separated,
     drop_scattered,
     least_separation,
     mean_distances,
+    separated,
     separations,
 )
 
@@ -74,8 +74,7 @@ def test_single_clients_have_no_separation_and_do_not_count() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_are_found_and_their_number(sizes: list[int], seed: int) -> None:
     distances, truth = groups(sizes, 3.0, 0.3, seed)
-    found = best_separated(distances)
-    assert found is not None
+    found = separated(distances)[0]
     assert found.partition == truth
     assert found.separation > 2
 
@@ -85,21 +84,19 @@ def test_groups_are_found_with_many_unknown_pairs(seed: int) -> None:
     distances, truth = groups([12, 12, 12], 5.0, 0.3, seed)
     unknown = np.random.default_rng(seed).random(distances.shape) < 0.3
     distances[unknown | unknown.T] = np.nan
-    found = best_separated(distances)
-    assert found is not None
+    found = separated(distances)[0]
     assert found.partition == truth
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_has_no_separated_clusters(seed: int) -> None:
     distances, _ = groups([40], 1.0, 0.3, seed)
-    found = best_separated(distances)
-    assert found is None or found.separation < MIN_SEPARATION
+    assert all(found.separation < MIN_SEPARATION for found in separated(distances))
 
 
 def test_few_clients_have_no_clusters() -> None:
-    assert best_separated(np.ones((3, 3))) is None
-    assert best_separated(np.full((6, 6), np.nan)) is None
+    assert separated(np.ones((3, 3))) == []
+    assert separated(np.full((6, 6), np.nan)) == []
 
 
 def test_scattered_clusters_are_dissolved_if_they_are_small() -> None:
@@ -116,3 +113,13 @@ def test_scattered_clusters_are_dissolved_if_they_are_small() -> None:
     assert drop_scattered(tight, Partition(paired), 2) == Partition(paired), "a real pair"
     one = Partition(np.zeros(22, dtype=int))
     assert drop_scattered(distances, one, 30) == one
+
+
+def test_the_best_clusters_come_first_and_none_twice() -> None:
+    distances, truth = groups([10, 10, 10], 3.0, 0.3, 0)
+    found = separated(distances)
+    assert found[0].partition == truth
+    values = [clusters.separation for clusters in found[1:]]
+    assert values == sorted(values, reverse=True)
+    partitions = [clusters.partition.labels.tolist() for clusters in found]
+    assert all(partitions.count(labels) == 1 for labels in partitions)

@@ -30,6 +30,7 @@ EXAMPLES_ELSEWHERE = {
     "srfca.analysis.FeatureDifference": "srfca.analysis.analyze",
     "srfca.analysis.LayerDifference": "srfca.analysis.analyze",
     "srfca.analysis.Reference": "srfca.analysis.train_reference",
+    "srfca.analysis.SampleInput": "srfca.analysis.analyze",
     "srfca.analysis.Structure": "srfca.analysis.analyze",
     "srfca.methods.RoundEnd": "srfca.methods.Monitor",
     "srfca.methods.RunStart": "srfca.methods.Monitor",
@@ -64,7 +65,9 @@ def members(part: str) -> Iterator[Public]:
     parent, _, name = part.rpartition(".")
     try:
         module = importlib.import_module(part)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != part:
+            raise
         yield Public(part, getattr(importlib.import_module(parent), name))
         return
     defined = [
@@ -80,6 +83,7 @@ def members(part: str) -> Iterator[Public]:
 def everything_public() -> tuple[Public, ...]:
     """Each public function and class, once."""
     pytest.importorskip("flwr", reason="srfca.flower is public, and needs flwr")
+    pytest.importorskip("ray", reason="srfca.ray is public, and needs Ray")
     methods = [Public(f"srfca.methods.{m.__name__}", m) for m in METHODS.items().values()]
     ours = [method for method in methods if method.item.__module__.startswith("srfca.")]
     items = [public for part in public_parts() for public in members(part)] + ours

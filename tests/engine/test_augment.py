@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from srfca import InputError, Simulation
 from srfca.engine.augment import (
     AUGMENTATIONS,
     Augmentation,
+    augmentation_named,
     cifar,
     cutout,
     flip,
@@ -261,3 +263,16 @@ def test_an_experiment_may_set_the_augmentation() -> None:
     experiment = config.load("rotated-digits").set(["augment=cifar"])
     assert experiment.arguments("federation")["augment"] == "cifar"
     assert set(AUGMENTATIONS) == {"none", "cifar", "handwriting"}
+
+
+@pytest.mark.parametrize(
+    ("augment", "message"),
+    [
+        (len, "augment failed on two images, with TypeError"),
+        (object, "augment failed on two images, with TypeError"),
+        (lambda x, streams: 3, r"augment must return images of shape .* not 3"),
+    ],
+)
+def test_a_function_that_is_no_augmentation_is_refused(augment: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        augmentation_named(augment, torch.rand(4, 1, 8, 8))

@@ -72,7 +72,6 @@ def test_run_json_has_metrics_settings_and_digests(tmp_path: Path) -> None:
         "srfca",
         "versions",
         "client_samples",
-        "true_labels",
         "run_digest",
         "tensors_sha256",
         "format",

@@ -41,6 +41,15 @@ def test_an_app_has_the_name_of_its_folder(tmp_path: Path) -> None:
         new_app(tmp_path / "file")
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder without files")
+def test_a_folder_that_cannot_be_written_gives_one_line() -> None:
+    command = [sys.executable, "-m", "srfca", "flower", "new", "/proc/my-app"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("srfca: cannot write to /proc/my-app")
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("name", ["class", "srfca", "json"])
 def test_a_name_that_python_uses_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=f"'{name}' is a keyword or an installed module"):

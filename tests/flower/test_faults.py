@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import torch
 from flwr.app import Message
 
 from srfca import SRFCA, FedAvg, InputError, Local, methods, models
+from srfca.errors import SrfcaWarning
+from srfca.federation import Losses
 from srfca.flower import FlowerFederation
-from srfca.methods import Method
+from srfca.methods import Method, Run
 from tests.flower.setup import (
     DATA,
+    EVERYONE,
     LOCAL,
     SR_FCA,
     M,
@@ -218,3 +222,14 @@ def test_a_training_without_any_reply_is_an_error(tmp_path: Path) -> None:
     diverging = replace(LOCAL, lr=3e38, momentum=0.9)
     with pytest.raises(InputError, match=r"infinite or NaN \(if training has diverged, lower lr"):
         FedAvg(local=diverging).fit(make_federation())
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_negative_losses_are_refused_unless_they_are_allowed(allowed: bool) -> None:
+    grid = make_grid()
+    change_replies(grid, 3, "query.losses", scale("losses", -1e-9))
+    federation = make_federation(grid, negative_losses=allowed)
+    run = Run(federation)
+    with nullcontext() if allowed else pytest.warns(SrfcaWarning, match="a negative loss"):
+        replies = run.ask(Losses(EVERYONE, run.initial_model().unsqueeze(0)))
+    assert set(replies.missing) == (set() if allowed else {3})

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from srfca import SRFCA, FedAvg, Partition, Simulation
+from srfca import SRFCA, ClientData, FedAvg, Partition, Simulation
 from srfca.errors import SrfcaWarning
 from srfca.federation import Federation, Losses, Middleware, Replies, Request, Scores, Split, Train
 from srfca.federation.replies import ClientScores
@@ -23,6 +23,7 @@ from srfca.methods._common.held_out import interchangeable
 from srfca.methods._common.result import Result
 from srfca.methods.adaptation import adapt
 from srfca.methods.sr_fca.decision import compare
+from srfca.models import mlp
 from tests.methods.helpers import DIGITS, digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::srfca.errors.SrfcaWarning")
@@ -168,6 +169,17 @@ def test_a_claimed_size_is_capped(method: Method, federation: Simulation) -> Non
     result = method.fit(OneBadClient(federation, BEHAVIORS["2^62 samples"]))
     before, after = (honest_accuracy(r, federation) for r in (honest_result, result))
     assert after > before - 0.04
+
+
+@pytest.mark.parametrize("name", ["rows x 1e9", "held-out loss 1e30", "held-out loss inf"])
+def test_one_client_does_not_let_clusters_take_in_anyone(name: str, federation: Simulation) -> None:
+    result = SRFCA(local=DIGITS, trim=0.1).fit(OneBadClient(federation, BEHAVIORS[name]))
+    newcomers = digits(num_clients=4, seed=1)
+    assert (result.assign(newcomers).labels >= 0).all()
+    samples = [newcomers.data.train.of(client) for client in range(4)]
+    relabeled = [(x.numpy(), ((y + 3) % 10).numpy()) for x, y in samples]
+    strangers = Simulation(ClientData.from_arrays(relabeled), mlp(64, 32, 10))
+    assert (result.assign(strangers).labels == -1).all()
 
 
 @pytest.mark.parametrize("aggregation", ["trimmed_mean", "median", "geometric_median"])

@@ -72,7 +72,7 @@ def made_up_view(
             "ONE_SHOT", first, 0, num_clients, rng, accuracy, matrix, _notes(matrix is not None)
         ),
         _stage("TRIMMED_MEAN_GD 1", first, 1, num_clients, rng, accuracy),
-        _stage("RECLUSTER 1", labels, 2, num_clients, rng, accuracy),
+        _stage("RECLUSTER 1", labels, 2, num_clients, rng, accuracy, notes=_to_clusters(labels)),
         _stage("DECIDE", labels, 2, num_clients, rng, accuracy, notes=_decision(accuracy)),
     )
     columns = ClientColumns(
@@ -158,6 +158,13 @@ def _notes(known: bool) -> dict[str, Any]:
     if known:
         notes |= {"threshold": 2.5, "margin": [1.5, 4.0], "reason": "the gap is clear"}
     return notes
+
+
+def _to_clusters(labels: np.ndarray) -> dict[str, Any]:
+    if labels.max(initial=-1) < 1:
+        return {}
+    counts = np.eye(2, 40, dtype=int)[::-1] * len(labels)  # in the second bin, and in the first
+    return {"to_clusters": {"end": 4.0, "own": counts[1].tolist(), "other": counts[0].tolist()}}
 
 
 def _decision(accuracy: bool) -> dict[str, Any]:

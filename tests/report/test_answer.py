@@ -59,7 +59,7 @@ def test_losses_and_other_splits_are_named() -> None:
     assert list(table.columns)[2:] == [
         "test\nloss", "loss against\none model, held-out", "loss against\nalone, held-out",
     ]  # fmt: skip
-    assert table.cells[0][2:] == ["1", "-50%", "-0%"]
+    assert table.cells[0][2:] == ["1", "-50%", "0%"]
 
 
 def test_many_clusters_and_members_are_cut() -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from srfca.report.field import FieldLine, Variant, lines
 from srfca.report.field_report import FieldReport, score_title
-from srfca.report.field_tables import clusters_text, difference_text, full_cell, short_cell
+from srfca.report.field_tables import (
+    clusters_text,
+    difference_text,
+    doubtful_text,
+    full_cell,
+    outliers_text,
+    short_cell,
+)
 from srfca.report.flux import PUBLISHED, published_table
 from tests.report.made_up import made_up_run
 
@@ -126,10 +133,10 @@ def test_one_table_or_two() -> None:
     report = FieldReport([only_line(RUNS)], "Title", fine_tune=50, remarks=["A remark."])
     [table] = report.tables()
     assert [name.split("\n")[0] for name in table.columns] == [
-        "SR-FCA", "Oracle", "Global", "SR-FCA", "clusters", "ARI", "local",
+        "SR-FCA", "Oracle", "Global", "SR-FCA", "clusters", "ARI", "doubtful", "local",
     ]  # fmt: skip
-    assert table.best == [[True, *[False] * 6]], "Oracle is given the clusters"
-    assert [len(part.columns) for part in report.tables(split=True)] == [4, 3]
+    assert table.best == [[True, *[False] * 7]], "Oracle is given the clusters"
+    assert [len(part.columns) for part in report.tables(split=True)] == [4, 4]
     assert report.notes()[0].startswith("*: after at most 50 steps")
     assert report.notes()[-1] == "A remark."
 
@@ -144,3 +151,18 @@ def test_files(tmp_path: Path) -> None:
     assert (line["clusters"], line["local_steps"], line["worse"]) == ("3 1", "120.0", "True")
     assert "| made-up | **85.0 ±7.1** | 70.0 ±0.0 → 87.0 ±8.5 |" in (tmp_path / "t.md").read_text()
     assert r"\textbf{85.0 $\pm$7.1}" in (tmp_path / "t.tex").read_text()
+
+
+def test_outliers_and_doubts_are_counted_over_seeds() -> None:
+    served = {"true_labels": [0, 0, 1, 2], "client_accuracies": [0.8] * 4}
+    runs = [
+        run("sr-fca", 0, 0.8, labels=[0, 0, 1, 2], warning="a doubt", **served),
+        run("sr-fca", 1, 0.8, labels=[0, 0, 0, 1], **served),
+        run("local", 1, 0.8, labels=[0, 1, 2, 3], client_accuracies=[0.5, 0.5, 0.9, 0.5]),
+    ]
+    line = only_line(runs)
+    assert outliers_text(line) == "3 of 4, -10.0"
+    assert doubtful_text(line) == "1 of 2"
+    assert "outliers alone" in FieldReport([line], "").notes()[-1]
+    assert outliers_text(only_line(RUNS)) == "-"
+    assert doubtful_text(only_line(RUNS[2:])) == "-"

@@ -82,6 +82,20 @@ def test_a_result_draws_charts(run: tuple[Result, Simulation]) -> None:
     assert result.plot("confidence", federation).to_dict()["datasets"]
     with pytest.raises(InputError, match="unknown chart"):
         result.plot("nothing")  # type: ignore[arg-type]
+    assert result.plot().to_dict() == chart.to_dict(), "the map"
+
+
+def test_a_result_without_a_map_draws_another_chart() -> None:
+    chart = made_up_result(distances=False).plot()
+    assert "Which answer serves best" in chart.to_dict()["description"]
+
+
+def test_a_result_has_a_table_of_its_clients(run: tuple[Result, Simulation]) -> None:
+    result, federation = run
+    table = result.table(federation)
+    assert table["client"] == list(result.client_ids)
+    assert table["cluster"] == result.labels.tolist()
+    assert all(0 <= number <= 1 for number in table["confidence"])
 
 
 def test_a_result_writes_a_report(run: tuple[Result, Simulation], tmp_path: Path) -> None:

@@ -50,3 +50,8 @@ def test_a_single_cluster_has_no_next_one() -> None:
     assert (only.cluster, only.next, only.margin, only.note) == (0, None, None, "")
     [no_limits] = placements(["a"], assignment([0], [[1.0]], [[np.nan]], [1.0]), True)
     assert no_limits.note == ""
+
+
+def test_a_doubtful_placement_names_the_next_cluster() -> None:
+    [doubtful] = placements(["a"], assignment([0], [[0.5, 0.6]], [[0.0, 0.1]], [0.7]), True, 4.25)
+    assert doubtful.note == "doubtful: cluster 1 is possible, and more samples would tell"

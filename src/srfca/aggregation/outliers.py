@@ -85,12 +85,27 @@ def norm_scales(lengths: Tensor, limit: float = NORM_LIMIT, dropped: int | None 
         >>> norm_scales(torch.tensor([1.0, 1.0, 2.0, 8.0]), limit=4)
         tensor([1.0000, 1.0000, 1.0000, 0.5000])
     """
+    return scales_to(norm_bound(lengths, limit, dropped), lengths)
+
+
+def norm_bound(lengths: Tensor, limit: float = NORM_LIMIT, dropped: int | None = None) -> Tensor:
+    """Return the bound that ``norm_scales`` shortens to, infinite if it shortens nothing: ``[]``.
+
+    The arguments are those of ``norm_scales``.
+
+    Raises:
+        InputError: Unless the limit is at least 1.
+    """
     require(limit >= 1, f"the limit of lengths must be at least 1, not {limit}")
     count = len(lengths)
     if count < 3 or dropped == 0:
-        return torch.ones_like(lengths)
+        return lengths.new_tensor(torch.inf)
     rank = (count - 1) // 2 if dropped is None else max(count - 1 - dropped, (count - 1) // 2)
-    bound = limit * lengths.sort().values[rank]
+    return limit * lengths.sort().values[rank]
+
+
+def scales_to(bound: Tensor, lengths: Tensor) -> Tensor:
+    """Return factors that shorten vectors of these lengths ``[n]`` to a bound: ``[n]``."""
     return torch.where(lengths > bound, bound / lengths, torch.ones_like(lengths))
 
 
@@ -117,9 +132,24 @@ def clip_changes(
     """
     if len(rows) < 3:
         return rows
+    lengths = change_lengths(rows, start)
+    return shorten_changes(rows, start, norm_scales(lengths, limit, dropped))
+
+
+def shorten_changes(rows: Tensor, start: Tensor, scales: Tensor) -> Tensor:
+    """Multiply the changes of rows from a row by factors of at most 1.
+
+    Rows are copied only if one of them is shortened.
+
+    Args:
+        rows: ``[J, P]``
+        start: ``[P]`` where the rows started from.
+        scales: ``[J]``
+
+    Returns:
+        ``[J, P]``
+    """
     start = start.to(rows)
-    lengths = _lengths(rows, start)
-    scales = norm_scales(lengths, limit, dropped)
     long = (scales < 1).nonzero().flatten()
     if not len(long):
         return rows
@@ -137,12 +167,16 @@ def long_changes(
         >>> long_changes(rows, torch.zeros(2)).tolist()
         [False, False, True]
     """
-    scales = norm_scales(_lengths(rows, start.to(rows)), limit, dropped)
+    scales = norm_scales(change_lengths(rows, start), limit, dropped)
     return np.asarray((scales < 1).cpu().numpy())
 
 
-def _lengths(rows: Tensor, start: Tensor) -> Tensor:
-    """Return the l2 norms of changes ``[J]`` in float64, block by block to save memory."""
+def change_lengths(rows: Tensor, start: Tensor) -> Tensor:
+    """Return the l2 norms of the changes of rows ``[J, P]`` from a row ``[P]``: ``[J]``, float64.
+
+    They are computed block by block to save memory.
+    """
+    start = start.to(rows)
     blocks = rows.split(max(1, _BLOCK // max(1, rows.shape[1])))
     norms = [torch.linalg.vector_norm(b - start, dim=1, dtype=torch.float64) for b in blocks]
     return torch.cat(norms)

@@ -1,6 +1,7 @@
 """The answer of a run: what was found, how sure it is, what it gains, and what differs.
 
-``analyze(result, federation)`` returns an ``Analysis``: plain data, without models and samples. It
+``analyze(result, federation)`` returns an ``Analysis``: plain data, without models, and without
+samples unless they are asked for. It
 is saved as ``analysis.json`` (``Analysis.save``, ``Analysis.load``), so that a report can be made
 later without the clients.
 
@@ -12,7 +13,8 @@ An ``Analysis`` holds, for m clients and the q clusters of at least two clients:
   ``confidence``, ``margin``, ``standard_errors``, ``next_cluster``, ``stays``, ``memberships``
   ``[m, q]``; by cluster: ``clusters`` ``[q]`` (their labels) and ``stability`` ``[q]``;
 - ``structure``: a ``Structure``, None without clusters of two clients. By client: ``silhouette``
-  and ``outlier_score``, from distances between local models or from losses (``source``);
+  and ``outlier_score``, from distances between local models or from losses (``source``), and
+  with losses ``places`` ``[m, 2]``, a map;
 - ``reference``: a ``Reference``, None if unknown: scores of the answer, of one model for all
   (``together``) and of training alone (``alone``), all on ``Reference.split``;
 - ``decision``: a ``DecisionNotes``, None if the method decided nothing on held-out data;
@@ -28,7 +30,12 @@ Numbers by client are numpy arrays in which NaN means that a number does not app
 from srfca.analysis.analysis import Analysis, DecisionNotes, Verdict
 from srfca.analysis.analyze import analyze
 from srfca.analysis.confidence import Confidence
-from srfca.analysis.differences import ClusterDifference, Differences, FeatureDifference
+from srfca.analysis.differences import (
+    ClusterDifference,
+    Differences,
+    FeatureDifference,
+    SampleInput,
+)
 from srfca.analysis.gains import Fairness, Gain
 from srfca.analysis.layers import LayerDifference
 from srfca.analysis.reference import Reference, train_reference
@@ -45,6 +52,7 @@ __all__ = [
     "Gain",
     "LayerDifference",
     "Reference",
+    "SampleInput",
     "Structure",
     "Verdict",
     "analyze",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from srfca.analysis.analysis import Analysis, DecisionNotes
 from srfca.analysis.client_scores import best_split
@@ -16,10 +17,15 @@ from srfca.analysis.differences import Differences
 from srfca.analysis.evidence import Evidence, collect_evidence, shared_clusters
 from srfca.analysis.layers import layer_differences
 from srfca.analysis.reference import Reference, history_reference
+from srfca.analysis.sample_inputs import sample_inputs as samples_of
 from srfca.analysis.structure import Structure, from_distances, from_losses
-from srfca.errors import require
+from srfca.data.client_data import ClientData
+from srfca.errors import InputError, require
 from srfca.federation.protocol import Federation
 from srfca.methods import Result
+
+_SAMPLED_CLUSTERS = 24
+"""Most clusters of which samples are kept."""
 
 
 def analyze(
@@ -32,6 +38,7 @@ def analyze(
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     input_shape: Sequence[int] | None = None,
+    sample_inputs: int = 0,
 ) -> Analysis:
     """Say what a run found, how sure it is, what it gains, and what differs.
 
@@ -50,13 +57,17 @@ def analyze(
             made of, if they were (``Result.schema``), and shows means in its units.
         class_names: Of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
+        sample_inputs: With ``differences``, keep this many training samples of each cluster, if
+            inputs are images. Whoever gets the analysis sees them, and real clients never send
+            any: this is for a ``Simulation`` alone.
 
     Returns:
-        The answer: plain data, without models and samples.
+        The answer: plain data, without models, and without samples unless they are asked for.
 
     Raises:
         InputError: If the clients are others than the result's, there are not as many names as
-            features or classes, or ``replicates`` is not positive.
+            features or classes, ``replicates`` is not positive, or samples are asked for where the
+            clients' data are not on this machine.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
@@ -78,6 +89,7 @@ def analyze(
         f"{len(result.client_ids)} of the result: pass the federation that it was found in",
     )
     require(replicates >= 1, f"replicates must be at least 1, not {replicates}")
+    data = _own_data(federation, sample_inputs)
     split = best_split(federation)
     fine_tuned = result.fine_tuned_models is not None
     analysis = Analysis(
@@ -104,6 +116,8 @@ def analyze(
     if differences and len(clusters) > 1:
         names = _names(result, feature_names, class_names, input_shape)
         described = _differences(result, federation, names)
+        if data is not None and names.are_images:
+            described = _with_samples(described, data, analysis.labels, sample_inputs)
     return Analysis(
         **{
             **vars(analysis),
@@ -155,6 +169,34 @@ def _differences(result: Result, federation: Federation, names: Names) -> Differ
     layers = layer_differences(models, federation.initial_model(result.seed), slices)
     described = describe_data(federation, labels, clusters, names)
     return Differences(described, layers, names.input_shape)
+
+
+def _own_data(federation: Federation, sample_inputs: int) -> ClientData | None:
+    """Return the clients' data if samples are asked for, None if they are not."""
+    require(sample_inputs >= 0, f"sample_inputs must be at least 0, not {sample_inputs}")
+    if not sample_inputs:
+        return None
+    data = getattr(federation, "data", None)
+    if not isinstance(data, ClientData):
+        raise InputError(
+            "sample_inputs shows samples of clients, which only a Simulation has: leave it out"
+        )
+    return data
+
+
+def _with_samples(
+    differences: Differences, data: ClientData, labels: NDArray[np.int64], count: int
+) -> Differences:
+    """Return the same differences with single inputs of each cluster."""
+    first, rest = (
+        differences.by_cluster[:_SAMPLED_CLUSTERS],
+        differences.by_cluster[_SAMPLED_CLUSTERS:],
+    )
+    sampled = tuple(
+        replace(part, sample_inputs=tuple(samples_of(data, labels, part.cluster, count)))
+        for part in first
+    )
+    return replace(differences, by_cluster=(*sampled, *rest))
 
 
 def _decision(result: Result) -> DecisionNotes | None:

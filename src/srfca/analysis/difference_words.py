@@ -42,7 +42,10 @@ def difference_words(
         f"within class {name}, {_feature_words(feature, feature.name in shares)}"
         for name, feature in list((within or {}).items())[:3]
     ] or _class_words(described)
-    return "; ".join([*parts, *classes]) or "labels and inputs are alike on average"
+    return (
+        "; ".join([*parts, *classes])
+        or "labels and inputs are alike on average; how they are related may differ"
+    )
 
 
 def _feature_words(feature: FeatureDifference, is_share: bool) -> str:

@@ -25,6 +25,21 @@ class FeatureDifference:
 
 
 @dataclass(frozen=True)
+class SampleInput:
+    """One training sample of a client.
+
+    Args:
+        client: Its name.
+        target: The class, None if targets are no classes.
+        values: The input, as one list.
+    """
+
+    client: str
+    target: int | None
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class ClusterDifference:
     """What the data of a cluster are like, and how they differ from those of all other clients.
 
@@ -39,6 +54,7 @@ class ClusterDifference:
         features: Features whose means differ most, at most ten; the first differs most.
         mean_input: Mean of each input, None if they are too many.
         words: The same in words.
+        sample_inputs: Single inputs, if they were asked for.
     """
 
     cluster: int
@@ -50,6 +66,7 @@ class ClusterDifference:
     features: tuple[FeatureDifference, ...]
     mean_input: tuple[float, ...] | None
     words: str
+    sample_inputs: tuple[SampleInput, ...] = ()
 
 
 @dataclass(frozen=True)

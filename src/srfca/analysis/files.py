@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from srfca._version import __version__
 from srfca.analysis.analysis import Analysis, DecisionNotes
 from srfca.analysis.client_scores import from_list, scores_from_json, scores_to_json, to_list
 from srfca.analysis.confidence import Confidence
-from srfca.analysis.differences import ClusterDifference, Differences, FeatureDifference
+from srfca.analysis.differences import (
+    ClusterDifference,
+    Differences,
+    FeatureDifference,
+    SampleInput,
+)
 from srfca.analysis.layers import LayerDifference
 from srfca.analysis.reference import Reference
 from srfca.analysis.structure import Structure
@@ -146,7 +150,7 @@ def _arrays(part: Confidence | Structure) -> dict[str, Any]:
 
 def _listed(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
-        return value
+        return value  # a text, a number, or nothing
     if value.ndim > 1:
         return [to_list(row) for row in value.round(_DIGITS)]
     return value.tolist() if np.issubdtype(value.dtype, np.integer) else to_list(value)
@@ -156,8 +160,8 @@ def _restored(content: dict[str, Any]) -> dict[str, Any]:
     return {name: _array(name, value) for name, value in content.items()}
 
 
-def _array(name: str, value: Any) -> NDArray[Any] | str:
-    if isinstance(value, str):
+def _array(name: str, value: Any) -> Any:
+    if not isinstance(value, list):
         return value
     if name in _INTEGERS:
         return np.asarray(value, dtype=np.int64)
@@ -189,6 +193,10 @@ def _restore_differences(content: dict[str, Any]) -> Differences:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in part.items()
         }
+        samples = part.get("sample_inputs", ())
+        values["sample_inputs"] = tuple(
+            SampleInput(**{**sample, "values": tuple(sample["values"])}) for sample in samples
+        )
         values["features"] = tuple(FeatureDifference(**feature) for feature in part["features"])
         by_cluster.append(ClusterDifference(**values))
     layers = tuple(LayerDifference(**layer) for layer in content["layers"])

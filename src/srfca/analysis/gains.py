@@ -11,6 +11,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from srfca.analysis.names import signed
 from srfca.federation.replies import ClientScores
 
 Array = NDArray[np.float64]
@@ -49,8 +50,8 @@ class Gain:
         ('+3.2', '-25%')
         """
         if self.relative is None:
-            return f"{100 * self.mean:+.1f}"
-        return f"{-100 * self.relative:+.0f}%"
+            return signed(100 * self.mean, ".1f")
+        return f"{signed(-100 * self.relative, '.0f')}%"
 
 
 def client_gains(answer: ClientScores, other: ClientScores) -> Array:

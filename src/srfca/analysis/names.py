@@ -13,16 +13,26 @@ def short_list(names: Sequence[str], limit: int = 8) -> str:
     """
     if len(names) <= limit:
         return ", ".join(names)
-    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    return f"{', '.join(names[:limit])} and {len(names) - limit:,} more"
 
 
 def count_of(count: int, word: str) -> str:
     """Return a number and a word, in the plural where it belongs.
 
-    >>> count_of(1, "client"), count_of(3, "client")
-    ('1 client', '3 clients')
+    >>> count_of(1, "client"), count_of(3000, "client")
+    ('1 client', '3,000 clients')
     """
-    return f"{count} {word}{'s' * (count != 1)}"
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def signed(value: float, form: str) -> str:
+    """Return a number with its sign; one that is rounded to 0 has none.
+
+    >>> signed(3.21, ".1f"), signed(-0.04, ".1f"), signed(-0.5, ".1f")
+    ('+3.2', '0.0', '-0.5')
+    """
+    text = format(value, f"+{form}")
+    return text[1:] if float(text) == 0 else text
 
 
 def percent(probability: float) -> str:

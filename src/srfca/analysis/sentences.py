@@ -45,8 +45,8 @@ def _gains(analysis: Analysis) -> str:
     compared = [
         f"{_amount(gain)} {name}"
         for gain, name in (
-            (over_global, "than with one model for all"),
-            (over_alone, "than with every client alone"),
+            (over_global, "with one model for all"),
+            (over_alone, "with every client alone"),
         )
         if gain is not None
     ]
@@ -71,13 +71,15 @@ def gains(analysis: Analysis) -> tuple[Gain | None, Gain | None]:
 
 
 def _amount(gain: Gain) -> str:
-    """Return a gain in words, to follow "is"."""
+    """Return a gain in words, to stand between "is" and what it is compared with."""
     if gain.relative is None:
-        size, word = f"{abs(100 * gain.mean):.1f} points", "higher" if gain.mean > 0 else "lower"
+        size, word = f"{abs(100 * gain.mean):.1f}", "higher" if gain.mean > 0 else "lower"
+        unit = " points"
     else:
-        size, word = f"{abs(100 * gain.relative):.1f}%", "lower" if gain.mean > 0 else "higher"
+        size, word = f"{abs(100 * gain.relative):.1f}", "lower" if gain.mean > 0 else "higher"
+        unit = "%"
     noise = "" if gain.is_clear else " (within noise)"
-    return f"{size} {word}{noise}"
+    return "the same as" if float(size) == 0 else f"{size}{unit} {word}{noise} than"
 
 
 def _certainty(analysis: Analysis) -> list[str]:
@@ -89,7 +91,7 @@ def _certainty(analysis: Analysis) -> list[str]:
     placed = np.isfinite(values)
     sure = int((values[placed] >= SURE).sum())
     parts = [
-        f"{sure} of {count_of(int(placed.sum()), 'client')} in clusters "
+        f"{sure:,} of {count_of(int(placed.sum()), 'client')} in clusters "
         f"{'is' if sure == 1 else 'are'} placed with at least {SURE:.0%} confidence."
     ]
     doubtful = np.flatnonzero(confidence.doubtful)

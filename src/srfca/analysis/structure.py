@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,9 @@ class Structure:
         silhouette: From -1 to 1: how much nearer a client is to its cluster than to the next one,
             relative to the larger distance (Rousseeuw 1987). NaN for clients alone, and if there is
             one cluster.
+        places: ``[m, 2]`` a map of the clients by their losses; None with distances, which are a
+            better one.
+        explained: The share of the differences between losses that the map keeps.
         outlier_score: From 0 to 1, as in GLOSH (Campello et al. 2015): 1 minus the usual distance
             to the cluster over that of the client. 0 is usual or nearer, 0.5 is twice as far. For
             clients alone and unclustered, to the nearest cluster.
@@ -33,6 +36,8 @@ class Structure:
     source: Source
     silhouette: Array
     outlier_score: Array
+    places: Array | None = None
+    explained: float = 0.0
 
 
 def from_distances(distances: Array, labels: Labels, clusters: Labels) -> Structure:
@@ -57,7 +62,51 @@ def from_distances(distances: Array, labels: Labels, clusters: Labels) -> Struct
 def from_losses(evidence: Evidence, labels: Labels) -> Structure:
     """Return the structure from the losses of the clusters' models."""
     positions = positions_of(labels, evidence.clusters)
-    return _structure("losses", np.abs(evidence.losses), positions)
+    structure = _structure("losses", np.abs(evidence.losses), positions)
+    places = loss_map(evidence.losses)
+    if places is None:
+        return structure
+    return replace(structure, places=places[0], explained=places[1])
+
+
+def loss_map(losses: Array) -> tuple[Array, float] | None:
+    """Return a map of clients: near each other are those to which the same models are good.
+
+    Two models are the two axes. Of more, the losses of each client are taken relative to their
+    mean, so that hard data are not far away by themselves, and the two principal components remain.
+    Large losses are compressed, so that few clients do not squeeze the others.
+
+    Args:
+        losses: ``[m, q]``, NaN for clients without a reply.
+
+    Returns:
+        Places ``[m, 2]``, NaN without a reply, and the share of the variance that they keep. None
+        for a single model, fewer than three clients, or losses that are all alike.
+
+    >>> places, kept = loss_map(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]))
+    >>> bool((places[1] == places[2]).all()), kept
+    (True, 1.0)
+    """
+    answered = np.isfinite(losses).all(1)
+    if losses.shape[1] < 2 or answered.sum() < 3:
+        return None
+    values = losses[answered]
+    if losses.shape[1] > 2:
+        values = values - values.mean(1, keepdims=True)
+    centered = values - np.median(values, axis=0)
+    size = np.median(np.abs(centered[centered != 0])) if centered.any() else 0.0
+    if not size > 0:
+        return None
+    compressed = np.arcsinh(centered / size)
+    compressed -= compressed.mean(0)
+    places = np.full((len(losses), 2), np.nan)
+    if losses.shape[1] == 2:
+        places[answered] = compressed
+        return places, 1.0
+    _, singular, directions = np.linalg.svd(compressed, full_matrices=False)
+    signs = np.sign(directions[np.arange(2), np.abs(directions[:2]).argmax(1)])
+    places[answered] = compressed @ (directions[:2] * signs[:, None]).T
+    return places, float((singular[:2] ** 2).sum() / (singular**2).sum())
 
 
 def _structure(source: Source, apart: Array, positions: Labels) -> Structure:

@@ -27,6 +27,7 @@ from srfca.cli import (
 )
 from srfca.cli.console import show_error
 from srfca.cli.help import Command, Group
+from srfca.cli.options import with_ray_address
 from srfca.errors import InputError
 from srfca.threads import limit_spinning
 
@@ -94,7 +95,7 @@ def main() -> None:
     limit_spinning()
     warnings.showwarning = _show_warning
     try:
-        app(prog_name="srfca")
+        app(with_ray_address(sys.argv[1:]), prog_name="srfca")
     except InputError as error:
         show_error(str(error))
         sys.exit(2)

@@ -106,8 +106,8 @@ def field(
     with interruptible():
         for path in table or []:
             files.check(path)
-        keys = list(benchmark.METHODS) if methods is None else method_keys(methods)
         selected = benchmark.select(_items(suite, "--suite"), _items(only, "--only"))
+        keys = benchmark.default_methods(selected) if methods is None else method_keys(methods)
         experiments, skipped = _load(selected, keys, quick, data_dir)
         for line in skipped:
             show_error(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,13 +18,18 @@ from srfca.cli.options import (
     FineTune,
     Jobs,
     Json,
+    NoDifferences,
+    RayAddress,
     ReportFile,
+    SampleInputs,
     SavedRuns,
     Seed,
     TableFiles,
     Track,
     interruptible,
     method_keys,
+    needs_extra,
+    ray_address,
     split_list,
     whole_number,
     with_experiment,
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from srfca.analysis import Analysis
     from srfca.experiments.compare import Comparison
     from srfca.experiments.executor import RunExecutor
+    from srfca.experiments.parallel import RunAll
     from srfca.report.summary import Metrics
     from srfca.report.tables import Report
 
@@ -80,6 +87,8 @@ def compare(
             "the methods.",
         ),
     ] = False,
+    no_differences: NoDifferences = False,
+    sample_inputs: SampleInputs = None,
     fine_tune: FineTune = None,
     curves: Curves = None,
     jobs: Jobs = None,
@@ -88,6 +97,7 @@ def compare(
     track: Track = None,
     as_json: Json = False,
     out: SavedRuns = None,
+    ray: RayAddress = None,
 ) -> None:
     """Compare methods on an experiment or on your data.
 
@@ -99,8 +109,9 @@ def compare(
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments import compare as comparing
+    from srfca.experiments.answer import num_samples
     from srfca.experiments.executor import RunExecutor
-    from srfca.experiments.parallel import default_jobs
+    from srfca.experiments.parallel import default_jobs, run_parallel
     from srfca.report import tables as files
 
     with interruptible(), kept_runs(out, report) as folder:
@@ -116,20 +127,36 @@ def compare(
         specs = comparing.run_specs(
             experiment, keys, range(seed, seed + seeds), _numbers(k), equal_budget
         )
+        run_all: RunAll = run_parallel
+        if ray is not None:
+            require(jobs is None, "--jobs is for this machine: leave it out with --ray")
+            require(
+                report is None or out is not None,
+                "--report with --ray needs --out, a folder that all machines share",
+            )
+            with needs_extra("ray"):
+                from srfca.experiments.on_ray import run_on_ray
+
+            run_all = partial(run_on_ray, address=ray_address(ray))
+            jobs = len(specs)
         jobs = jobs or default_jobs(options.device, len(specs))
         progress = RunsProgress(len(specs), parallel=jobs > 1, lines=not as_json)
         monitor = progress.stage_bars if jobs == 1 else None
         executor = RunExecutor(
-            experiment, options.device, options.data_dir, folder, monitor, True, tuple(track or ())
+            experiment, options.device, options.data_dir, folder, monitor, True, tuple(track or ()),
+            not no_differences, num_samples(experiment, sample_inputs),
+        )  # fmt: skip
+        comparison = execute_with_progress(
+            executor, specs, jobs, progress, as_json, run_all=run_all
         )
-        comparison = execute_with_progress(executor, specs, jobs, progress, as_json)
         reference: Comparison | None = None
         if not no_reference and comparison.metrics and (folder is not None or not as_json):
             reference_runs = comparing.reference_specs(experiment, specs, equal_budget)
             progress = RunsProgress(len(reference_runs), jobs > 1, not as_json, "reference ")
             reference = execute_with_progress(
-                _reference_executor(executor), reference_runs, jobs, progress, as_json=False
-            )
+                _reference_executor(executor), reference_runs, jobs, progress, as_json=False,
+                run_all=run_all,
+            )  # fmt: skip
         answers = _answers(executor, comparison, reference, keeps=out is not None)
         if report is not None and comparison.metrics:
             write_report(report, [executor.folder_of(spec) for spec in specs])

@@ -6,13 +6,12 @@ They are read from the sources without importing them, because a shell cannot wa
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import srfca
 
 _FOLDER = Path(srfca.__file__).parent
-_KEY = re.compile(r'^    key: ClassVar\[str\] = "([^"]+)"$', re.MULTILINE)
+_KEY = r'(?m)^    key: ClassVar\[str\] = "([^"]+)"$'
 
 
 def experiments(incomplete: str) -> list[str]:
@@ -31,8 +30,10 @@ def methods(incomplete: str) -> list[str]:
     >>> methods("sr-")
     ['sr-fca', 'sr-fca-literal']
     """
+    from importlib.metadata import entry_points
+
     sources = [path.read_text("utf-8") for path in (_FOLDER / "methods").rglob("*.py")]
-    keys = [key for source in sources for key in _KEY.findall(source)]
+    keys = [key for source in sources for key in re.findall(_KEY, source)]
     keys += [point.name for point in entry_points(group="srfca.methods")]
     return _beginning_with(incomplete, keys)
 

@@ -23,6 +23,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
         ("Change settings", "srfca run rotated-digits --set trim=0.2 --set lr=0.3"),
         ("A run that survives being killed", "srfca run rotated-mnist --out mnist --journal"),
+        ("On the machines of a Ray cluster", "srfca run rotated-mnist --ray 10.0.0.1:6379"),
     ],
     "srfca resume": [
         ("Continue 'srfca run rotated-mnist --out mnist --journal'", "srfca resume mnist"),

@@ -12,6 +12,7 @@ from srfca.cli.console import show_error
 from srfca.cli.progress import RunsProgress
 from srfca.experiments.compare import Comparison, execute
 from srfca.experiments.executor import Executor, OnFinish, RunOutcome, RunSpec
+from srfca.experiments.parallel import RunAll, run_parallel
 
 
 def execute_with_progress(
@@ -21,6 +22,7 @@ def execute_with_progress(
     progress: RunsProgress,
     as_json: bool,
     threads: int | None = None,
+    run_all: RunAll = run_parallel,
 ) -> Comparison:
     """Execute runs, show progress, and print a JSON object for each run if asked to.
 
@@ -31,6 +33,7 @@ def execute_with_progress(
         progress: Shows how many runs have finished.
         as_json: Print the metrics of each run, in the order of ``specs``.
         threads: Threads of each process; None shares the cores among them.
+        run_all: Executes several runs at a time.
     """
     print_json = _ordered_printer(specs) if as_json else None
 
@@ -42,7 +45,7 @@ def execute_with_progress(
             print_json(outcome)
 
     with progress.bar:
-        return execute(executor, specs, jobs, on_finish, threads)
+        return execute(executor, specs, jobs, on_finish, threads, run_all)
 
 
 def _ordered_printer(specs: Sequence[RunSpec]) -> OnFinish:

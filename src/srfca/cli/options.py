@@ -93,11 +93,35 @@ ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Write a page about what was found: .html."),
 ]
+NoDifferences = Annotated[
+    bool,
+    typer.Option(
+        "--no-differences", help="Do not sum up clients' data to say how clusters differ."
+    ),
+]
+SampleInputs = Annotated[
+    int | None,
+    typer.Option(
+        "--sample-inputs",
+        metavar="N",
+        parser=whole_number(0),
+        help="Training samples of each cluster in the report, if inputs are images; default: 6, "
+        "with --data 0.",
+    ),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KIND[:PLACE]",
         help="Log every round: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT. Repeatable.",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="On a Ray cluster: at HOST:PORT, else that of RAY_ADDRESS or of this machine.",
     ),
 ]
 SavedRuns = Annotated[
@@ -292,6 +316,33 @@ def with_experiment(command: Callable[..., None]) -> Callable[..., None]:
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     del wrapper.__wrapped__
     return wrapper
+
+
+AUTO = "auto"
+"""What ``--ray`` without an address stands for."""
+
+
+def with_ray_address(arguments: Sequence[str]) -> list[str]:
+    """Return arguments of the command line with ``auto`` after each ``--ray`` without an address.
+
+    >>> with_ray_address(["run", "--ray", "synthetic"]), with_ray_address(["run", "--ray", "a:1"])
+    (['run', '--ray', 'auto', 'synthetic'], ['run', '--ray', 'a:1'])
+    """
+    filled = []
+    for position, argument in enumerate(arguments):
+        filled.append(argument)
+        following = arguments[position + 1] if position + 1 < len(arguments) else ""
+        is_address = following in (AUTO, "local") or (
+            ":" in following and not following.startswith("-")
+        )
+        if argument == "--ray" and not is_address:
+            filled.append(AUTO)
+    return filled
+
+
+def ray_address(option: str) -> str | None:
+    """Return the address of ``--ray``, as ``srfca.ray.connect`` takes it."""
+    return None if option == AUTO else option
 
 
 def split_list(text: str, option: str) -> list[str]:

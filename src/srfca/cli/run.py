@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +18,20 @@ from srfca.cli.options import (
     ExperimentOptions,
     FineTune,
     Json,
+    NoDifferences,
+    RayAddress,
     ReportFile,
+    SampleInputs,
     Seed,
     Track,
     interruptible,
+    needs_extra,
+    ray_address,
+    whole_number,
     with_experiment,
 )
 from srfca.cli.report import check_report
-from srfca.errors import require
+from srfca.errors import SrfcaWarning, require
 
 if TYPE_CHECKING:
     from srfca.analysis import Analysis
@@ -50,6 +58,15 @@ def run(
             "--set threshold=NUMBER.",
         ),
     ] = False,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k",
+            metavar="K",
+            parser=whole_number(1),
+            help="The number of clusters, for a method that needs it: as --set k=K.",
+        ),
+    ] = None,
     seed: Seed = 0,
     fine_tune: FineTune = None,
     curves: Curves = None,
@@ -60,12 +77,8 @@ def run(
             help="Also train one model for all, and every client alone, to compare with.",
         ),
     ] = False,
-    no_differences: Annotated[
-        bool,
-        typer.Option(
-            "--no-differences", help="Do not sum up clients' data to say how clusters differ."
-        ),
-    ] = False,
+    no_differences: NoDifferences = False,
+    sample_inputs: SampleInputs = None,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Save the result in this folder.")] = None,
     input_statistics: Annotated[
@@ -90,6 +103,7 @@ def run(
     ] = False,
     report: ReportFile = None,
     track: Track = None,
+    ray: RayAddress = None,
 ) -> None:
     """Run one method on an experiment or on your data.
 
@@ -99,8 +113,9 @@ def run(
     from srfca.callbacks import Monitor, ProgressBars, ProgressFolder, make_trackers
     from srfca.cli import saved_command
     from srfca.cli.console import show
+    from srfca.engine import Simulation
     from srfca.experiments import runner, saved
-    from srfca.experiments.answer import CLUSTERS_FILE, analyze_run
+    from srfca.experiments.answer import CLUSTERS_FILE, analyze_run, num_samples
     from srfca.experiments.views import view_of
     from srfca.locks import locked
     from srfca.methods import Monitors
@@ -115,6 +130,8 @@ def run(
             f"--literal is for SR-FCA, not for {method}: leave one of them out",
         )
         method = "sr-fca-literal" if literal else method
+        if k is not None:
+            options = replace(options, set_=[*(options.set_ or []), f"k={k}"])
         experiment = options.load([method], fine_tune, curves)
         made = runner.make_method(experiment, method)
         check_report(report)
@@ -137,7 +154,8 @@ def run(
             arguments = {
                 "method": method, "seed": seed, "fine_tune": fine_tune, "curves": curves,
                 "reference": reference, "no_differences": no_differences, "as_json": as_json,
-                "input_statistics": input_statistics, "report": report, "track": track,
+                "sample_inputs": sample_inputs, "input_statistics": input_statistics,
+                "report": report, "track": track, "ray": ray, "k": None,  # k is among the settings
             }  # fmt: skip
             saved_command.write(out, asdict(options) | arguments)
             journal_folder = out / saved.JOURNAL_FOLDER
@@ -149,9 +167,23 @@ def run(
             callbacks.append(folder)
             notes.enter_context(folder.noting_failure())
             notes.enter_context(folder.noting_warnings())
+        make: runner.MakeFederation = Simulation
+        if ray is not None:
+            with needs_extra("ray"):
+                from srfca.ray import RayFederation
+
+            make = partial(RayFederation, address=ray_address(ray))
         federation = runner.make_federation(
-            experiment, seed, options.device, options.data_dir, bars
+            experiment, seed, options.device, options.data_dir, bars, make=make
         )
+        notes.callback(runner.close, federation)
+        if runner.guesses_k(experiment, method, federation.data.truth):
+            warnings.warn(
+                f"{made.name} needs the number of clusters, and nobody knows it: it takes "
+                f"k={made.k}; choose another with --k",
+                SrfcaWarning,
+                stacklevel=2,
+            )
         finished = runner.run_method(
             experiment, method, federation, seed, Monitors(callbacks), journal_folder
         )
@@ -162,7 +194,7 @@ def run(
             finished = replace(finished, result=described)
         analysis = analyze_run(
             finished, reference=made.local if reference else None, differences=not no_differences,
-            monitor=bars,
+            sample_inputs=num_samples(experiment, sample_inputs), monitor=bars,
         )  # fmt: skip
         path = None
         if out is not None:
@@ -175,7 +207,9 @@ def run(
 
             write_report([view_of(finished, experiment, analysis)], report)
     if as_json:
-        typer.echo(json.dumps(finished.metrics))
+        answer = {"verdict": analysis.verdict, "sentence": analysis.sentence()}
+        content = finished.metrics | {"answer": {**answer, "table": analysis.table()}}
+        typer.echo(json.dumps(content))
     else:
         show_run(finished, analysis, path)
         if report is not None:

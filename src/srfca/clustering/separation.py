@@ -88,41 +88,39 @@ class SeparatedClusters:
     separation: float
 
 
-def best_separated(distances: Matrix, min_size: int = 2) -> SeparatedClusters | None:
-    """Return the clusters, by average linkage of profiles, whose least separation is largest.
+def separated(distances: Matrix, min_size: int = 2) -> list[SeparatedClusters]:
+    """Return clusters by average linkage of profiles, those of largest least separation first.
 
     K clusters are formed from the K - 1 leading coordinates of the profiles, for every K up to
-    ``MAX_CLUSTERS``. Fewer clusters are preferred if they are separated nearly as well.
+    ``MAX_CLUSTERS``. Fewer clusters are first if they are separated nearly as well as the best.
 
     Args:
         distances: ``[m, m]``, NaN if unknown.
         min_size: Smaller clusters are dropped, at least those of one client.
 
     Returns:
-        None if no two clusters can be formed.
+        One for each K, without those that are the same; none if no two clusters can be formed.
 
     Examples:
         >>> at = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2, 9.0, 9.1, 9.2])
-        >>> best_separated(np.abs(at[:, None] - at) + 0.1).partition.num_clusters
-        3
+        >>> [c.partition.num_clusters for c in separated(np.abs(at[:, None] - at) + 0.1)]
+        [3, 4, 2]
     """
     from scipy.cluster.hierarchy import fcluster, linkage
 
     count = len(distances)
     if count < 4:
-        return None
+        return []
     coordinates = spectral_coordinates(distances)
-    tried = []
+    tried: list[SeparatedClusters] = []
     for k in range(2, min(MAX_CLUSTERS, count // 2) + 1):
         tree = linkage(coordinates[:, : k - 1], "average")
         partition = Partition(fcluster(tree, k, "maxclust") - 1)
         partition = partition.drop_smaller_than(max(min_size, 2))
-        if partition.num_clusters > 1:
+        if partition.num_clusters > 1 and all(partition != c.partition for c in tried):
             tried.append(SeparatedClusters(partition, least_separation(distances, partition)))
-    if not tried:
-        return None
-    best = max(clusters.separation for clusters in tried)
-    return next(clusters for clusters in tried if clusters.separation >= _NEARLY * best)
+    best = max((clusters.separation for clusters in tried), default=0.0)
+    return sorted(tried, key=lambda c: -best if c.separation >= _NEARLY * best else -c.separation)
 
 
 def drop_scattered(distances: Matrix, partition: Partition, max_size: int) -> Partition:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from srfca.errors import require, unknown
+from srfca.errors import InputError, describe, require, unknown
 from srfca.random import bits, integers, uniform
 
 AugmentationName = Literal["none", "cifar", "handwriting"]
@@ -120,13 +120,30 @@ def augmentation_named(augment: AugmentationName | Augmentation, x: Tensor) -> A
         f"augment needs images of shape [h, w] or [channels, h, w], not samples of {shape}",
     )
     images = x[:2].unsqueeze(0)
-    changed = augment(images, torch.zeros(1, dtype=torch.int64, device=x.device))
+    try:
+        changed = augment(images, torch.zeros(1, dtype=torch.int64, device=x.device))
+    except InputError:
+        raise
+    except Exception as error:  # of a user's function
+        raise InputError(
+            f"augment failed on two images, with {describe(error)}: it must be a function of "
+            "images [c, b, channels, h, w] and of random streams [c] that returns images"
+        ) from error
     require(
-        changed.shape == images.shape and changed.dtype == images.dtype,
+        isinstance(changed, Tensor)
+        and changed.shape == images.shape
+        and changed.dtype == images.dtype,
         f"augment must return images of shape {tuple(images.shape)} and type {images.dtype}, "
-        f"not {tuple(changed.shape)} and {changed.dtype}",
+        f"not {_description(changed)}",
     )
     return augment
+
+
+def _description(value: object) -> str:
+    """Return what kind of tensor or other value something is."""
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} and {value.dtype}"
+    return repr(value)
 
 
 def _of_gray(augment: Augmentation) -> Augmentation:

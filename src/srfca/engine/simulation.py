@@ -259,13 +259,31 @@ class Simulation:
         Raises:
             InputError: If the clients do not hold it.
         """
-        return self._split(split).sizes
+        return self.samples_of(split).sizes
+
+    def samples_of(self, split: Split) -> Samples:
+        """Return what the clients hold in a split, in the type and on the device of the model.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+
+        Raises:
+            InputError: If the clients do not hold it.
+        """
+        if split not in self._samples:
+            held = ", ".join(self._samples)
+            raise InputError(f"the clients of this federation have no {split} data: only {held}")
+        return self._samples[split]
 
     def fingerprint(self) -> str:
         """Return a digest of data, validation split, augmentation, loss and frozen layers."""
+        return f"{self.data.fingerprint()} {self.settings_fingerprint()}"
+
+    def settings_fingerprint(self) -> str:
+        """Return the part of the fingerprint that is not about data."""
         names = [getattr(part, "__qualname__", repr(part)) for part in (self._loss, self._augment)]
         frozen = frozen_digest(self._network.module)
-        parts = [self.data.fingerprint(), str(self._validation), str(self._seed), *names]
+        parts = [str(self._validation), str(self._seed), *names]
         return " ".join([*parts, frozen] if frozen else parts)
 
     def initial_model(self, seed: int) -> Tensor:
@@ -415,7 +433,7 @@ class Simulation:
     @torch.no_grad()
     def _losses(self, request: Losses) -> Tensor:
         self._check_width(request.models)
-        clients, samples = self._indices(request.clients), self._split(request.split)
+        clients, samples = self._indices(request.clients), self.samples_of(request.split)
         owner, index = self._positions(clients, request.split, request.subsample)
         return self._evaluation.losses(request.models, samples, len(clients), owner, index)
 
@@ -488,7 +506,7 @@ class Simulation:
     def _selections(self, clients: Clients, splits: Sequence[Split]) -> list[Selection]:
         require(len(splits) > 0, "a request for moments or resamples needs at least one split")
         index = self._indices(clients)
-        parts = [self._split(split) for split in splits]
+        parts = [self.samples_of(split) for split in splits]
         return [Selection(samples, *all_samples(samples, index)) for samples in parts]
 
     @torch.no_grad()
@@ -501,7 +519,7 @@ class Simulation:
 
     @torch.no_grad()
     def _scores(self, request: Scores) -> ClientScores:
-        samples, clients = self._split(request.split), self._indices(request.clients)
+        samples, clients = self.samples_of(request.split), self._indices(request.clients)
         if isinstance(request.models, Mixture):
             self._check_width(request.models)
             return self._evaluation.mixture_scores(request.models, samples, clients)
@@ -581,7 +599,7 @@ class Simulation:
         self, clients: Tensor, split: Split, subsample: Subsample | None
     ) -> tuple[Tensor, Tensor]:
         """Return owner and position of the clients' samples, or of a subsample of them."""
-        samples = self._split(split)
+        samples = self.samples_of(split)
         if subsample is None:
             return all_samples(samples, clients)
         draws = streams(Key(subsample.seed, f"sample/{split}"), self._words[clients])
@@ -595,12 +613,6 @@ class Simulation:
                 "cross_loss"
             )
         return self.num_classes
-
-    def _split(self, split: Split) -> Samples:
-        if split not in self._samples:
-            held = ", ".join(self._samples)
-            raise InputError(f"the clients of this federation have no {split} data: only {held}")
-        return self._samples[split]
 
     def _check(self, rows: Tensor, clients: Clients) -> Tensor:
         expected = (len(clients), self._layout.length)

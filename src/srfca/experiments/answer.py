@@ -7,11 +7,14 @@ from pathlib import Path
 
 from srfca.analysis import Analysis, Reference, analyze, train_reference
 from srfca.analysis.client_scores import from_list
+from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics
 from srfca.experiments.runner import ScoredRun
 from srfca.federation import ClientScores, LocalTraining
 from srfca.methods import Monitor
 
+SAMPLE_INPUTS = 6
+"""Samples of each cluster that a report of a registered data set shows, if they are images."""
 CLUSTERS_FILE = "clusters.csv"
 REFERENCE_FOLDER = "reference"
 """In the folder of a comparison: runs of Global and Local that are not among its methods."""
@@ -24,6 +27,7 @@ def analyze_run(
     *,
     reference: LocalTraining | None = None,
     differences: bool = True,
+    sample_inputs: int = 0,
     monitor: Monitor | None = None,
 ) -> Analysis:
     """Analyze a run.
@@ -33,6 +37,7 @@ def analyze_run(
         reference: Train one model for all and every client alone like this, to compare; None takes
             what the run itself has tried.
         differences: Say what differs between clusters.
+        sample_inputs: Samples of each cluster to keep.
         monitor: Follows the training.
     """
     federation = run.federation
@@ -41,8 +46,25 @@ def analyze_run(
         trained = train_reference(run.result, federation, reference, monitor)
     shape = tuple(federation.data.train.x.shape[1:])
     return analyze(
-        run.result, federation, reference=trained, differences=differences, input_shape=shape
+        run.result,
+        federation,
+        reference=trained,
+        differences=differences,
+        input_shape=shape,
+        sample_inputs=sample_inputs,
     )
+
+
+def num_samples(experiment: Experiment, requested: int | None) -> int:
+    """Return how many samples of each cluster a report shows.
+
+    Args:
+        experiment: What is run.
+        requested: How many; None is ``SAMPLE_INPUTS``, but 0 of a user's own data.
+    """
+    if requested is not None:
+        return requested
+    return SAMPLE_INPUTS if experiment.user_data is None else 0
 
 
 def save_answer(analysis: Analysis, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from srfca.experiments.answer import ALONE, TOGETHER
 from srfca.experiments.executor import Executor, OnFinish, RunExecutor, RunOutcome, RunSpec
 from srfca.experiments.experiment import Experiment, method_class
 from srfca.experiments.metrics import Metrics
-from srfca.experiments.parallel import limited_threads, run_parallel
+from srfca.experiments.parallel import RunAll, limited_threads, run_parallel
 from srfca.files import writable_folder
 
 DEFAULT_METHODS = ("sr-fca", "oracle", "local", "global", "ifca", "cfl", "fedsoft")
@@ -158,6 +158,7 @@ def execute(
     jobs: int = 1,
     on_finish: OnFinish = lambda outcome: None,
     threads: int | None = None,
+    run_all: RunAll = run_parallel,
 ) -> Comparison:
     """Execute the runs that are not saved yet. A run that fails does not affect the others.
 
@@ -168,6 +169,7 @@ def execute(
         on_finish: Called with each run as soon as it has finished, first with those from disk.
         threads: Threads of each process; None shares the cores among them. The number of threads
             changes the last digits of a result, because sums are computed in another order.
+        run_all: Executes several runs at a time.
 
     Returns:
         All runs, in the order of ``specs``.
@@ -188,7 +190,7 @@ def execute(
     remaining = [spec for spec in specs if spec not in outcomes]
     if jobs > 1 and len(remaining) > 1:
         workers = min(jobs, len(remaining))
-        run_parallel(executor.for_worker(), remaining, workers, finish, threads)
+        run_all(executor.for_worker(), remaining, workers, finish, threads)
     else:
         with limited_threads(threads):
             for spec in remaining:

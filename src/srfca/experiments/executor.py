@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from srfca.analysis import Analysis
 from srfca.analysis.files import ANALYSIS_FILE
 from srfca.callbacks import make_trackers
-from srfca.engine import Simulation
 from srfca.errors import InputError, SrfcaWarning, describe
 from srfca.experiments import runner, saved
 from srfca.experiments.answer import analyze_run
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics
+from srfca.experiments.runner import SimulatedClients
 from srfca.locks import locked
 from srfca.methods import Monitor, Monitors
 from srfca.methods.registry import method_name
@@ -118,6 +118,8 @@ class RunExecutor:
         monitor: Follows the stages of each run.
         analyzes: Whether runs that find clusters are analyzed.
         track: Trackers that log each run: ``KIND`` or ``KIND:PLACE`` (``make_trackers``).
+        differences: Whether analyses say what differs between clusters.
+        sample_inputs: Samples of each cluster that analyses keep.
     """
 
     experiment: Experiment
@@ -127,7 +129,9 @@ class RunExecutor:
     monitor: Monitor | None = None
     analyzes: bool = False
     track: tuple[str, ...] = ()
-    _federations: dict[int, Simulation] = field(default_factory=dict, repr=False)
+    differences: bool = True
+    sample_inputs: int = 0
+    _federations: dict[int, SimulatedClients] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
         """Run a method and save the run; errors are captured in the outcome."""
@@ -141,7 +145,7 @@ class RunExecutor:
                     run = runner.run_method(
                         experiment, spec.method, federation, spec.seed, self._tracked(spec, monitor)
                     )
-                analysis = analyze_run(run) if self.analyzes and run.result.clustered else None
+                analysis = self._analysis(run) if self.analyzes and run.result.clustered else None
                 if out is not None:
                     saved.save(run, experiment, out, analysis)
         except InputError as error:
@@ -174,7 +178,12 @@ class RunExecutor:
             self.out,
             analyzes=self.analyzes,
             track=self.track,
+            differences=self.differences,
+            sample_inputs=self.sample_inputs,
         )
+
+    def _analysis(self, run: runner.ScoredRun) -> Analysis:
+        return analyze_run(run, differences=self.differences, sample_inputs=self.sample_inputs)
 
     def _tracked(self, spec: RunSpec, monitor: Monitor | None) -> Monitor | None:
         """Return a monitor that also logs the run, if runs are tracked."""
@@ -183,7 +192,7 @@ class RunExecutor:
         trackers = make_trackers(self.track, f"{self.experiment.name}-{spec.label}")
         return Monitors([*(() if monitor is None else (monitor,)), *trackers])
 
-    def _federation(self, seed: int, monitor: Monitor | None) -> Simulation:
+    def _federation(self, seed: int, monitor: Monitor | None) -> SimulatedClients:
         """Return the clients of a seed; those of the latest seed are kept."""
         if seed not in self._federations:
             self._federations.clear()

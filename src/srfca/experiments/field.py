@@ -65,6 +65,16 @@ SUITES: Mapping[str, tuple[FieldFederation, ...]] = {
 """Groups of federations by name."""
 
 
+def default_methods(federations: Sequence[FieldFederation]) -> tuple[str, ...]:
+    """Return the methods that are compared by default: in FedRC's setting also FedRC.
+
+    >>> default_methods(select(["fedrc"]))[-1], default_methods(select())[-1]
+    ('fedrc', 'fedem')
+    """
+    in_fedrc = all(federation in SUITES["fedrc"] for federation in federations)
+    return (*METHODS, "fedrc") if in_fedrc else METHODS
+
+
 def select(suites: Sequence[str] = (), only: Sequence[str] = ()) -> list[FieldFederation]:
     """Return the federations of suites, or some of them.
 

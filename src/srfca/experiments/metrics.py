@@ -62,8 +62,10 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "device": str(run.federation.device),
         "client_ids": list(result.client_ids),
         "labels": [int(label) for label in result.labels],
+        "true_labels": None if data.truth is None else data.truth.labels.tolist(),
         "client_losses": final.loss.tolist(),
         "client_accuracies": None if final.accuracy is None else final.accuracy.tolist(),
+        "warning": result.warning,
     }
 
 

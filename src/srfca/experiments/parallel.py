@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -20,6 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from srfca.experiments.executor import Executor, OnFinish, RunOutcome, RunSpec
 
+RunAll = Callable[[Executor, Sequence[RunSpec], int, OnFinish, int | None], None]
+"""Executes runs: the arguments are those of ``run_parallel``."""
 _GRACE_SECONDS = 5.0
 """How long a worker process has to end before it is killed."""
 _executors: list[Executor] = []

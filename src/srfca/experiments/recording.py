@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from srfca.engine import Simulation
 from srfca.errors import InputError, describe
 from srfca.experiments import runner
 from srfca.experiments.executor import RunOutcome, RunSpec, TitledMonitor, collected_warnings
@@ -21,6 +20,7 @@ from srfca.experiments.records import (
     record_path,
     write_record,
 )
+from srfca.experiments.runner import SimulatedClients
 from srfca.federation import LocalTraining
 from srfca.methods import Monitor, Monitors
 
@@ -47,7 +47,7 @@ class RecordingExecutor:
     folder: str | Path | None = None
     monitor: Monitor | None = None
     deadline: float | None = None
-    _federations: dict[tuple[str, int], Simulation] = field(default_factory=dict, repr=False)
+    _federations: dict[tuple[str, int], SimulatedClients] = field(default_factory=dict, repr=False)
 
     def execute(self, spec: RunSpec) -> RunOutcome:
         """Run a method and record the run; errors are captured in the outcome."""
@@ -93,7 +93,7 @@ class RecordingExecutor:
             return stages
         return Monitors([TitledMonitor(self.monitor, str(spec)), stages])
 
-    def _federation(self, spec: RunSpec) -> Simulation:
+    def _federation(self, spec: RunSpec) -> SimulatedClients:
         """Return the clients of an experiment and seed; the latest are kept."""
         key = spec.experiment, spec.seed
         if key not in self._federations:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from srfca.clustering import Partition
 from srfca.data import ClientData
@@ -28,6 +28,14 @@ from srfca.methods._common.failure import warn_of_failure
 from srfca.methods._common.run import diverged
 from srfca.methods.fedavg import FedAvg
 from srfca.models import WarmStart
+
+if TYPE_CHECKING:
+    from srfca.ray import RayFederation
+
+SimulatedClients: TypeAlias = "Simulation | RayFederation"
+"""Simulated clients whose data are at hand, on this machine or on a cluster."""
+MakeFederation = Callable[..., "SimulatedClients"]
+"""Makes them of data, a model and the arguments of ``Simulation``."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class ScoredRun:
     experiment: str
     method: str
     result: Result
-    federation: Simulation
+    federation: SimulatedClients
     scores: ClientScores
     fine_tuned_scores: ClientScores | None
     split: Split
@@ -70,7 +78,8 @@ def make_federation(
     folder: str | Path | None = None,
     monitor: Monitor | None = None,
     change_data: Callable[[ClientData], ClientData] = lambda data: data,
-) -> Simulation:
+    make: MakeFederation = Simulation,
+) -> SimulatedClients:
     """Make the clients of an experiment.
 
     With the setting ``warm_start`` their initial model is one that FedAvg has trained for that many
@@ -83,6 +92,7 @@ def make_federation(
         folder: The data folder.
         monitor: Follows the training of a warm start.
         change_data: Applied to what the clients hold.
+        make: Makes the clients of their data.
 
     Raises:
         InputError: If the data are missing, or data and model do not fit together.
@@ -101,13 +111,20 @@ def make_federation(
     arguments = {
         name: value for name, value in settings.items() if name not in WARM_START | PRIVACY
     } | {"device": device, "seed": seed}
-    federation = Simulation(data, model, **arguments)
+    federation = make(data, model, **arguments)
     if not steps:
         return federation
     local = LocalTraining(**experiment.arguments("local_training"))
     pretraining = FedAvg(local=replace(local, steps=steps, lr=local.lr if lr is None else lr))
     start = pretraining.fit(federation, seed=seed, callbacks=monitor).models[0]
-    return Simulation(data, WarmStart(model, start), **arguments)
+    close(federation)
+    return make(data, WarmStart(model, start), **arguments)
+
+
+def close(federation: SimulatedClients) -> None:
+    """End the workers of clients on a cluster."""
+    if not isinstance(federation, Simulation):
+        federation.close()
 
 
 def privacy_of(experiment: Experiment) -> Privacy | None:
@@ -152,10 +169,22 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
     return method(**arguments, local=local)
 
 
+def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool:
+    """Tell whether a method needs the number of clusters, and takes its default for it.
+
+    Args:
+        experiment: The experiment.
+        key: Of the method.
+        truth: The true clusters, if they are known.
+    """
+    is_known = truth is not None or experiment.clusters.isdigit()
+    return method_class(key).needs_k and not is_known and "k" not in experiment.arguments(key)
+
+
 def run_method(
     experiment: Experiment,
     key: str,
-    federation: Simulation,
+    federation: SimulatedClients,
     seed: int,
     monitor: Monitor | None = None,
     journal: Path | None = None,
@@ -221,7 +250,7 @@ def _make(experiment: Experiment, section: str, **arguments: Any) -> Any:
     return component(**arguments)
 
 
-def _check_finite(scores: ClientScores, name: str, federation: Simulation, split: Split) -> None:
+def _check_finite(scores: ClientScores, name: str, federation: Federation, split: Split) -> None:
     """Raise an error if the loss of a client is infinite or NaN."""
     infinite = (~scores.loss.isfinite()).nonzero().flatten().tolist()
     if infinite:

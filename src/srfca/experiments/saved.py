@@ -36,8 +36,7 @@ _REMEDY = "run it again"
 _MAX_LISTED = 10
 """Runs that an error lists."""
 _EXTRA = (
-    "settings", "srfca", "versions", "client_samples", "true_labels", "run_digest",
-    "tensors_sha256",
+    "settings", "srfca", "versions", "client_samples", "run_digest", "tensors_sha256",
 )  # fmt: skip
 """What ``run.json`` holds besides the metrics."""
 
@@ -78,7 +77,7 @@ def save(
         run_settings(experiment, run.method),
         __version__,
         library_versions(),
-        *client_facts(run),
+        run.federation.sizes.tolist(),
         run_digest(experiment, run.method, run.result.seed),
         stored_digest(folder),
     )
@@ -175,12 +174,6 @@ def _runs_in(folder: Path, prefix: str) -> list[Path]:
         return []
     named = (path for path in sorted(folder.iterdir()) if path.name.startswith(prefix))
     return [path for path in named if (path / RESULT_FILE).is_file()]
-
-
-def client_facts(run: ScoredRun) -> tuple[list[int], list[int] | None]:
-    """Return the training samples of each client, and its true cluster if that is known."""
-    truth = run.federation.data.truth
-    return run.federation.sizes.tolist(), None if truth is None else truth.labels.tolist()
 
 
 def library_versions() -> dict[str, str]:

@@ -72,11 +72,14 @@ def hint(name: str, choices: Collection[str], prefix: str = "") -> str:
 
     >>> hint("learning_rate", ["lr", "steps"])
     "did you mean 'lr'?"
+    >>> hint("Learning-Rate", ["lr", "steps"])
+    "did you mean 'lr'?"
     >>> hint("rounds", ["lr", "steps"])
     "did you mean 'steps'? (there are steps / local_steps rounds)"
     >>> hint("seed", ["lr", "steps"])
     'use --seed'
     """
+    name = name.replace("-", "_")
     if name in OPTIONS and name not in choices:
         return f"use {OPTIONS[name]}"
     synonym = SYNONYMS.get(name.lower())

@@ -20,10 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from srfca._version import __version__
-from srfca.engine import Simulation
 from srfca.errors import InputError, require
 from srfca.experiments import runner
 from srfca.experiments.experiment import Experiment
+from srfca.experiments.runner import SimulatedClients
 from srfca.experiments.saved import run_settings
 from srfca.files import replace_file, writable_folder
 from srfca.methods import Method, Monitor
@@ -140,7 +140,7 @@ def summarize(
 
 def _make_federations(
     experiment: Experiment, seeds: int, device: str, folder: str | Path | None
-) -> dict[int, Simulation]:
+) -> dict[int, SimulatedClients]:
     """Make the clients of each seed."""
     federations = {
         seed: runner.make_federation(experiment, seed, device, folder)
@@ -236,7 +236,7 @@ def _run_trial(
     key: str,
     settings: tuple[str, ...],
     experiment: Experiment,
-    federations: Mapping[int, Simulation],
+    federations: Mapping[int, SimulatedClients],
     monitor: Monitor | None,
 ) -> Trial:
     """Run the method with these settings on each seed, and score it on validation data."""

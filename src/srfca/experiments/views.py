@@ -23,9 +23,9 @@ from srfca.report.view import RunView
 
 def view_of(run: ScoredRun, experiment: Experiment, analysis: Analysis | None) -> RunView:
     """Return the view of a run that has just ended."""
-    samples, truth = saved.client_facts(run)
+    samples, truth = run.federation.sizes.cpu().numpy(), run.metrics["true_labels"]
     return _with_metrics(
-        RunView.of(run.result, analysis, np.asarray(samples), _labels(truth)),
+        RunView.of(run.result, analysis, samples, _labels(truth)),
         run.metrics,
         saved.run_settings(experiment, run.method),
         {"srfca": __version__, **saved.library_versions()},
@@ -46,7 +46,7 @@ def read_view(folder: Path) -> RunView:
         return RunView.of(result, analysis)
     metrics, extra = saved.read_run(folder)
     try:
-        samples, truth = np.asarray(extra["client_samples"]), _labels(extra["true_labels"])
+        samples, truth = np.asarray(extra["client_samples"]), _labels(metrics["true_labels"])
         versions = {"srfca": extra["srfca"], **extra["versions"]}
         view = RunView.of(result, analysis, samples, truth)
         return _with_metrics(view, metrics, extra["settings"], versions)

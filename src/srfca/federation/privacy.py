@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from hashlib import shake_256
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ UPDATES = (Train, Gradients)
 """Requests that clients answer with an update: a row for each entry."""
 STATISTICS = (Losses, Scores, Shares)
 """Requests that clients answer with statistics: numbers in a range that is known beforehand."""
+NOT_COMPRESSED = (
+    "private clients change every coordinate, so compress saves nothing: set it to None"
+)
 NOT_ANSWERED = "private clients do not answer it: what it reveals has no bound"
 
 
@@ -153,6 +157,6 @@ def noise_source(seed: int | str, purpose: str, client: str, round: int, questio
     return json.dumps([seed, purpose, client, round, question]).encode()
 
 
-def is_private(request: Request[object]) -> bool:  # type: ignore[type-var]
+def is_private(request: Request[Any]) -> bool:
     """Tell whether private clients answer a request."""
     return isinstance(request, UPDATES + STATISTICS)

@@ -501,10 +501,11 @@ class SharedSamples(Request[Tensor]):
         seed: Decides which.
         targets: Send their targets too.
 
-    >>> from srfca import Simulation, data, models
-    >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
-    >>> fed.ask(SharedSamples(range(4), 5)).values.shape
-    torch.Size([4, 5, 65])
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(SharedSamples(range(4), size=2)).values.shape  # three inputs and a target
+        torch.Size([4, 2, 4])
     """
 
     size: int
@@ -523,11 +524,11 @@ class Outputs(Request[Tensor]):
         models: ``[c, P]``
         inputs: ``[n, f]`` as ``SharedSamples`` without targets.
 
-    >>> from srfca import Simulation, data, models
-    >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
-    >>> inputs = fed.ask(SharedSamples(range(4), 5, targets=False)).values.flatten(0, 1)
-    >>> fed.ask(Outputs(range(4), fed.initial_model(0).expand(4, -1), inputs)).values.shape
-    torch.Size([4, 20, 10])
+    Examples:
+        >>> from srfca import Simulation, data, models
+        >>> fed = Simulation(data.synthetic(num_clients=4, dimension=3), models.linear(3))
+        >>> fed.ask(Outputs(range(4), torch.zeros(4, 4), torch.zeros(5, 3))).values.shape
+        torch.Size([4, 5, 1])
     """
 
     models: Tensor
@@ -588,6 +589,8 @@ class Round(Request[Tensor]):
         shared: Coordinates that are aggregated over all participants, for all clusters.
         max_change: If given, changes of a cluster's model that are longer than this many times the
             median of the cluster's participants are shortened to that before they are aggregated.
+        sizes: ``[c]`` how many training samples each participant counts as; None is what the
+            federation says.
 
     Raises:
         InputError: If there are not as many labels as participants.
@@ -610,6 +613,7 @@ class Round(Request[Tensor]):
     server_lr: float | None = None
     shared: Coordinates | None = None
     max_change: float | None = None
+    sizes: Tensor | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -621,7 +625,8 @@ class Round(Request[Tensor]):
 
     def select(self, index: NDArray[np.int64]) -> Self:
         """Return the same request for some of its participants."""
-        return replace(self, clients=self.clients[index], labels=self.labels[index])
+        sizes = None if self.sizes is None else self.sizes[_at(index, self.sizes)]
+        return replace(self, clients=self.clients[index], labels=self.labels[index], sizes=sizes)
 
 
 def _at(index: NDArray[np.int64], rows: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
         starts = models[torch.as_tensor(labels, device=models.device)]
     replies = _exchange(federation, request, starts)
     labels, models = labels[replies.answered], models.to(replies.values.device)
-    sizes = federation.sizes
+    sizes = sizes_of(federation, request)
     rows = replies.values
     if request.max_change is not None:
         rows = clip_cluster_changes(rows, labels, models, request.max_change)
@@ -84,6 +84,15 @@ def train_and_aggregate(federation: Federation, request: Round) -> Replies[Tenso
         mask = request.shared.mask(models.shape[1], models.device)
         aggregated = torch.where(mask, common, aggregated)
     return replace(replies, requested=requested, values=aggregated)
+
+
+def sizes_of(federation: Federation, request: Round) -> Tensor:
+    """Return the sizes that clients count with in a round: ``[m]``."""
+    sizes = federation.sizes
+    if request.sizes is None:
+        return sizes
+    clients = torch.as_tensor(request.clients, device=sizes.device)
+    return sizes.index_copy(0, clients, request.sizes.to(sizes))
 
 
 def _exchange(federation: Federation, request: Round, starts: Tensor) -> Replies[Tensor]:

@@ -67,4 +67,5 @@ def _traits(client: ClientInfo) -> dict[str, object]:
         "num_classes": client.num_classes,
         "columns": client.num_columns,
         "signature": client.signature,
+        "privacy": client.privacy,
     }

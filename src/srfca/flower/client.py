@@ -21,8 +21,11 @@ from srfca.engine.augment import Augmentation, AugmentationName
 from srfca.engine.loss import Loss, LossName
 from srfca.engine.simulation import Simulation
 from srfca.errors import require
-from srfca.flower.client_state import StoredRows
-from srfca.flower.client_tasks import TASKS, Receive, Task, TaskInput
+from srfca.federation.middleware.privacy import Private
+from srfca.federation.privacy import NOT_ANSWERED, Privacy
+from srfca.federation.protocol import Federation
+from srfca.flower.client_state import StoredRows, secret_of
+from srfca.flower.client_tasks import PRIVATE_TASKS, TASKS, Receive, Task, TaskInput
 from srfca.flower.messages import ALGORITHM, INPUTS, personal_from_json
 from srfca.flower.records import ROWS, Shape, arrays_of, make_content, pack, unpack, values_of
 from srfca.flower.transport import TRAINING_TASKS
@@ -42,6 +45,7 @@ def client_app(
     augment: AugmentationName | Augmentation = "none",
     validation: float = 0.1,
     device: str = "auto",
+    privacy: Privacy | None = None,
     share: int = 0,
 ) -> ClientApp:
     """Return a complete ``ClientApp`` for every method.
@@ -56,6 +60,8 @@ def client_app(
         augment: As for ``Simulation``.
         validation: The fraction of the training samples that is held out.
         device: As for ``Simulation``.
+        privacy: Bound what this client reveals: clipping, and noise from a secret that stays here
+            (docs/privacy.md). All clients of a federation must have the same settings.
         share: How many of its training samples the client may reveal to the others, for methods
             with shared data (``SharedSamples``); by default none.
 
@@ -67,10 +73,15 @@ def client_app(
 
     Examples:
         In the module that ``clientapp`` in ``pyproject.toml`` names::
+
             from srfca import data, flower, models
+
+
             def load(context):
                 everyone = data.rotated_digits(num_clients=10)
                 return everyone.select(int(context.node_config["partition-id"]))
+
+
             app = flower.client_app(model=models.mlp(64, 32, 10), data=load)
     """
     loaded: OrderedDict[tuple[int, int], Simulation] = OrderedDict()
@@ -97,8 +108,11 @@ def client_app(
     for name, task in TASKS.items():
         register = app.train if name in TRAINING_TASKS else app.query
 
-        def handle(message: Message, context: Context, task: Task = task) -> Message:
-            return _handle(load(context), task, message, context, receive, share)
+        def handle(
+            message: Message, context: Context, name: str = name, task: Task = task
+        ) -> Message:
+            require(privacy is None or name in PRIVATE_TASKS, f"{name}: {NOT_ANSWERED}")
+            return _handle(load(context), task, message, context, receive, privacy, share)
 
         register(name)(handle)
     return app
@@ -110,9 +124,13 @@ def _handle(
     message: Message,
     context: Context,
     receive: Receive | None,
+    privacy: Privacy | None,
     share: int,
 ) -> Message:
     """Read the rows that a message names, do the task, and reply."""
+    federation: Federation = simulation
+    if privacy is not None:
+        federation = Private(simulation, privacy, secret_of(context.state))
     values = values_of(message.content)
     w0 = simulation.initial_model(0)
     row_bytes = w0.numel() * w0.element_size()
@@ -132,7 +150,8 @@ def _handle(
         for role, row_names in roles.items()
     }
     with progress.reporting_to(progress.ignore):  # the server may run in this process
-        output = task(simulation, TaskInput(values, rows, context, receive, share))
+        given = TaskInput(values, rows, context, receive, federation, privacy, share)
+        output = task(simulation, given)
     stored.keep(names, output.arrays.get("rows") if task is TASKS["train"] else None)
     arrays = {name: pack(tensor) for name, tensor in output.arrays.items()}
     content = make_content({"client": client_id, **output.values}, arrays)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from srfca.federation.privacy import Privacy
 from srfca.json_files import damaged, read_json, write_json
 from srfca.models.signature import Signature
 
@@ -33,6 +34,7 @@ class ClientInfo:
         num_columns: Numbers of a sample that ``DataMoments`` sums up.
         key: Fingerprint of its node's public key; the node's id if Flower's grid has no keys, and
             empty in files of older versions.
+        privacy: How much it reveals of its data; None if it is not private.
     """
 
     client_id: str
@@ -47,6 +49,7 @@ class ClientInfo:
     signature: Signature | None = None
     num_columns: int = 0
     key: str = ""
+    privacy: Privacy | None = None
 
 
 def write_clients(folder: Path, clients: list[ClientInfo]) -> None:
@@ -73,4 +76,6 @@ def read_clients(folder: Path) -> list[ClientInfo]:
 def _client(content: dict[str, Any]) -> ClientInfo:
     signature = content.get("signature")
     parsed = None if signature is None else Signature.from_json(signature)
-    return ClientInfo(**content | {"signature": parsed})
+    settings = content.get("privacy")
+    privacy = None if settings is None else Privacy(**settings)
+    return ClientInfo(**content | {"signature": parsed, "privacy": privacy})

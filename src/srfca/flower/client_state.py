@@ -7,6 +7,7 @@ that it does not send, and its final model.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from srfca.flower.records import pack, row_name, unpack
 from srfca.flower.row_cache import RowCache
 
 _ROWS, _OPTIMIZER, _PERSONAL = "srfca.rows", "srfca.optimizer", "srfca.personal"
+_SECRET = "srfca.secret"
 _MODEL, _RESIDUALS = "srfca.model", "srfca.residuals"
 _RESIDUALS_KEPT = 2
 """Trainings whose residuals a client keeps."""
@@ -55,6 +57,16 @@ class StoredRows:
             self._cache.add([row_name(packed)])
         rows = {name: self._rows[name] for name in self._cache.names}
         _store(self._state, _ROWS, rows, list(self._cache.names))
+
+
+def secret_of(state: RecordDict) -> str:
+    """Return what a private client draws its noise from; it is made at the first message.
+
+    The same question is answered with the same noise as long as the state is kept.
+    """
+    if _SECRET not in state.config_records:
+        state[_SECRET] = ConfigRecord({"secret": secrets.token_hex(32)})
+    return str(state.config_records[_SECRET]["secret"])
 
 
 def store_optimizer_states(state: RecordDict, simulation: Simulation) -> None:

@@ -19,7 +19,9 @@ from srfca.federation.algorithms import ALGORITHMS, Descent, LocalAlgorithm, Pos
 from srfca.federation.compression import encode
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.mixture import Mixture
-from srfca.federation.replies import Clients
+from srfca.federation.privacy import NOT_COMPRESSED, Privacy
+from srfca.federation.protocol import Federation
+from srfca.federation.replies import Clients, Replies, T
 from srfca.federation.requests import (
     BalancedLosses,
     BootstrapLosses,
@@ -31,6 +33,7 @@ from srfca.federation.requests import (
     OutputMoments,
     Outputs,
     Personal,
+    Request,
     Scores,
     SharedSamples,
     Shares,
@@ -66,6 +69,9 @@ class TaskInput:
         rows: Its rows ``[k, ...]`` by role.
         context: Flower's context.
         receive: What is called with the final model.
+        federation: Where the client asks itself: its simulation, with clipping and noise around it
+            if it is private.
+        privacy: How much it reveals; None if it is not private.
         share: How many samples the client may reveal.
     """
 
@@ -73,7 +79,13 @@ class TaskInput:
     rows: Mapping[str, Tensor]
     context: Context
     receive: Receive | None
-    share: int = 0
+    federation: Federation
+    privacy: Privacy | None
+    share: int
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        """Return what the client replies to a request."""
+        return self.federation.ask(request)
 
     @property
     def mixture(self) -> Mixture | None:
@@ -134,6 +146,7 @@ def hello(simulation: Simulation, task: TaskInput) -> TaskOutput:
             "num_classes": simulation.num_classes or 0,
             "receives": task.receive is not None,
             "signature": json.dumps(simulation.signature.to_json()),
+            "privacy": "" if task.privacy is None else task.privacy.to_json(),
         }
     )
 
@@ -156,7 +169,8 @@ def train(simulation: Simulation, task: TaskInput) -> TaskOutput:
         _algorithm(task),
         None if personal is None else personal.coordinates,
     )
-    rows = simulation.ask(replace(request, local=replace(local, compress=None))).values
+    require(task.privacy is None or local.compress is None, NOT_COMPRESSED)
+    rows = task.ask(replace(request, local=replace(local, compress=None))).values
     if local.keep_state:
         store_optimizer_states(state, simulation)
     if personal is not None:
@@ -175,27 +189,32 @@ def train(simulation: Simulation, task: TaskInput) -> TaskOutput:
 def gradients(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute the gradient at each model."""
     models = task.rows["models"]
-    return TaskOutput({"rows": simulation.ask(Gradients(_itself(len(models)), models)).values})
+    return TaskOutput({"rows": task.ask(Gradients(_itself(len(models)), models)).values})
 
 
 def losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute training losses ``[k]``, and held-out losses and accuracies ``[k, 2]``.
 
     Methods that ask for one of them usually ask for the other next. If the message names a split,
-    only the losses on this split are computed.
+    only the losses on this split are computed. Private clients answer for one split alone, so that
+    a message is one release.
     """
     models, values = task.rows["models"], task.values
+    require(
+        task.privacy is None or "split" in values,
+        "private clients do not tell losses on training and on held-out data together",
+    )
     request = Losses(_itself(), models, values.get("split", "train"), task.subsample)
-    arrays = {"losses": _nan_to_inf(simulation.ask(request).values[0])}
+    arrays = {"losses": _nan_to_inf(task.ask(request).values[0])}
     if "split" not in values and "validation" in simulation.splits:
-        arrays["validation"] = _scores(simulation, models, "validation")
+        arrays["validation"] = _scores(task, models, "validation")
     return TaskOutput(arrays)
 
 
 def class_counts(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Count the training samples of each class: ``[1, C]``."""
     request = ClassCounts(_itself(), task.values["presence"])
-    return TaskOutput({"counts": simulation.ask(request).values})
+    return TaskOutput({"counts": task.ask(request).values})
 
 
 def balanced_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -203,9 +222,9 @@ def balanced_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
     models = task.rows["models"]
     shares = torch.tensor(task.values["class_shares"], dtype=torch.float64)
     request = BalancedLosses(_itself(), models, shares.view(len(models), -1), task.subsample)
-    arrays = {"balanced": simulation.ask(request).values[0].double()}
+    arrays = {"balanced": task.ask(request).values[0].double()}
     if "validation" in simulation.splits:
-        arrays["validation"] = _scores(simulation, models, "validation")
+        arrays["validation"] = _scores(task, models, "validation")
     return TaskOutput(arrays)
 
 
@@ -213,13 +232,13 @@ def loss_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute moments of the losses of all models: ``[1, k, w]``."""
     scales = torch.tensor(task.values["scales"], dtype=torch.float64)
     request = LossMoments(_itself(), task.rows["models"], scales, _splits(task))
-    return TaskOutput({"moments": simulation.ask(request).values})
+    return TaskOutput({"moments": task.ask(request).values})
 
 
 def output_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute moments of the outputs of all models: ``[1, k, w]``."""
     request = OutputMoments(_itself(), task.rows["models"], _splits(task))
-    return TaskOutput({"moments": simulation.ask(request).values})
+    return TaskOutput({"moments": task.ask(request).values})
 
 
 def bootstrap_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -228,13 +247,13 @@ def bootstrap_losses(simulation: Simulation, task: TaskInput) -> TaskOutput:
     request = BootstrapLosses(
         _itself(), task.rows["models"], _splits(task), values["replicates"], values["seed"]
     )
-    return TaskOutput({"compared": simulation.ask(request).values})
+    return TaskOutput({"compared": task.ask(request).values})
 
 
 def data_moments(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Sum up inputs and targets by class: ``[1, g, 1 + 2 w]``."""
     request = DataMoments(_itself(), _splits(task))
-    return TaskOutput({"moments": simulation.ask(request).values})
+    return TaskOutput({"moments": task.ask(request).values})
 
 
 def scores(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -244,7 +263,7 @@ def scores(simulation: Simulation, task: TaskInput) -> TaskOutput:
     if personal is not None and isinstance(predictors, Tensor):
         restore_personal(task.context.state, simulation)
         predictors = _complete(predictors, personal)
-    scored = _scores(simulation, predictors, task.values["split"], personal)
+    scored = _scores(task, predictors, task.values["split"], personal)
     return TaskOutput({"scores": scored})
 
 
@@ -256,13 +275,13 @@ def shares(simulation: Simulation, task: TaskInput) -> TaskOutput:
         if mixture is None
         else Shares(_itself(len(mixture)), mixture, by_class)
     )
-    return TaskOutput({"shares": simulation.ask(request).values.double()})
+    return TaskOutput({"shares": task.ask(request).values.double()})
 
 
 def subspaces(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute the leading singular vectors of the training inputs."""
     values = task.values
-    bases = simulation.ask(Subspaces(_itself(), values["rank"], values["num_classes"])).values
+    bases = task.ask(Subspaces(_itself(), values["rank"], values["num_classes"])).values
     return TaskOutput({"subspaces": bases.double()})
 
 
@@ -279,15 +298,13 @@ def shared_samples(simulation: Simulation, task: TaskInput) -> TaskOutput:
         f"this client shares {task.share} samples, not {size}: client_app(share=...) says how many",
     )
     request = SharedSamples(_itself(), size, values["seed"], values["targets"])
-    return TaskOutput({"samples": simulation.ask(request).values})
+    return TaskOutput({"samples": task.ask(request).values})
 
 
 def outputs(simulation: Simulation, task: TaskInput) -> TaskOutput:
     """Compute the outputs of each model on inputs of the message: ``[e, n, d]``."""
     models, [inputs] = task.rows["models"], task.rows[INPUTS]
-    return TaskOutput(
-        {"outputs": simulation.ask(Outputs(_itself(len(models)), models, inputs)).values}
-    )
+    return TaskOutput({"outputs": task.ask(Outputs(_itself(len(models)), models, inputs)).values})
 
 
 def keep(simulation: Simulation, task: TaskInput) -> TaskOutput:
@@ -322,6 +339,8 @@ TASKS: dict[str, Task] = {
     "keep": keep,
 }
 """The tasks of a client by name."""
+PRIVATE_TASKS = ("hello", "train", "gradients", "losses", "scores", "shares", "keep")
+"""Those that private clients do: what they reply has a bound, or does not depend on samples."""
 
 
 def _itself(entries: int = 1) -> Clients:
@@ -367,14 +386,14 @@ def _complete(rows: Tensor, personal: Personal) -> Tensor:
 
 
 def _scores(
-    simulation: Simulation,
+    task: TaskInput,
     predictors: Tensor | Mixture,
     split: Split,
     personal: Personal | None = None,
 ) -> Tensor:
     """Return losses and accuracies of the client's predictors: ``[k, 2]``."""
     request = Scores(_itself(len(predictors)), predictors, split, personal)
-    replies = simulation.ask(request).values
+    replies = task.ask(request).values
     accuracy = replies.accuracy
     if accuracy is None:
         accuracy = torch.zeros_like(replies.loss)

@@ -15,6 +15,8 @@ from time import monotonic
 from flwr.app import Message
 from torch import Tensor
 
+from srfca.errors import InputError
+from srfca.federation.privacy import Privacy
 from srfca.flower.agreement import Agreement
 from srfca.flower.client_info import ClientInfo
 from srfca.flower.names import ClientNames
@@ -186,6 +188,7 @@ class ClientDirectory:
             num_columns=_count(values, "columns"),
             signature=_signature(values),
             key=key,
+            privacy=_privacy(values),
         )
         if problem := self.agreement.problem(client):
             raise InvalidMessageError(f"client {client_id!r}: {problem}")
@@ -246,6 +249,21 @@ def _signature(values: Mapping[str, object]) -> Signature:
         return Signature.from_json(json.loads(str(values.get("signature"))))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidMessageError(f"it does not describe its samples: {error}") from error
+
+
+def _privacy(values: Mapping[str, object]) -> Privacy | None:
+    """Return how much a client says that it reveals of its data.
+
+    Raises:
+        InvalidMessageError: If that is damaged.
+    """
+    text = values.get("privacy")
+    if not text:
+        return None
+    try:
+        return Privacy.from_json(str(text))
+    except (InputError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidMessageError(f"it does not describe its privacy: {error}") from error
 
 
 def _count(values: Mapping[str, object], name: str) -> int:

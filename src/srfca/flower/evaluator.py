@@ -39,7 +39,8 @@ class Evaluator:
     """Answers ``Losses`` and ``Scores``.
 
     Training losses, on the subsample that was last asked for, and held-out scores are remembered by
-    model and client. Clients send both when they are asked for one of them.
+    model and client. Clients send both when they are asked for one of them. Private clients are
+    asked for exactly what is requested.
 
     Args:
         length: P.
@@ -50,6 +51,11 @@ class Evaluator:
         self._length, self._channel = length, channel
         self._remembered: OrderedDict[tuple[str, int], dict[str, LossAndAccuracy]] = OrderedDict()
         self._subsample: Subsample | None = None
+
+    @property
+    def _private(self) -> bool:
+        """Whether clients are private: then every question is a release, and none is added."""
+        return any(info.privacy is not None for info in self._channel.infos)
 
     def forget(self) -> None:
         """Forget all losses: clients may have other data than before."""
@@ -62,7 +68,10 @@ class Evaluator:
         wanted = dict.fromkeys(request.clients.tolist(), _distinct(names))
         if request.split == "train":
             self._subsample = request.subsample
-        if request.split == "train" or (request.split == "validation" and not request.subsample):
+        remembers = request.split == "train" or (
+            request.split == "validation" and not request.subsample
+        )
+        if remembers and not self._private:
             scores, missing = self._remembered_scores(wanted, table, request.split)
         else:
             scores, missing = self._fresh_losses(wanted, table, request)
@@ -92,7 +101,7 @@ class Evaluator:
             models = request.personal.coordinates.complement(self._length).take(models)
             values = {"personal": personal_json(request.personal)}
         names = table.add(models)
-        if request.personal is None and split == "validation":
+        if request.personal is None and split == "validation" and not self._private:
             wanted = _validation_models(names, clients.tolist())
             scores, missing = self._remembered_scores(wanted, table, split)
         else:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from srfca import progress
 from srfca.errors import InputError, require
 from srfca.federation.middleware.counting import MissingReply
+from srfca.federation.middleware.privacy import not_answered
 from srfca.federation.mixture import Mixture
+from srfca.federation.privacy import NOT_COMPRESSED, Privacy, is_private
 from srfca.federation.replies import (
     Clients,
     ClientScores,
@@ -83,13 +85,18 @@ class FlowerFederation:
         timeout: Seconds that a client has for a reply.
         max_clients: The most clients that may be in it, newcomers included; None is no limit.
         names: Whose each client's name is; None takes in every name, from any node.
+        negative_losses: Whether the clients' loss may be negative. If not, a reply with a negative
+            loss is refused.
 
     Raises:
         InputError: If a value is not allowed.
 
     Examples:
         In a ``ServerApp`` of your own::
+
             app = ServerApp()
+
+
             @app.main()
             def main(grid, context):
                 federation = FlowerFederation(grid, models.mlp(64, 32, 10), num_clients=10)
@@ -110,7 +117,9 @@ class FlowerFederation:
         timeout: float = 3600.0,
         max_clients: int | None = None,
         names: ClientNames | None = None,
+        negative_losses: bool = False,
     ) -> None:
+        self.negative_losses = negative_losses
         count = len(previous) if num_clients is None else num_clients
         require(count >= 1, f"num_clients must be at least 1, not {count}")
         require(
@@ -192,6 +201,20 @@ class FlowerFederation:
         return replace(self._architecture, signature=self.infos[0].signature)
 
     @property
+    def privacy(self) -> Privacy | None:
+        """How much clients reveal of their data; None if they are not private.
+
+        Raises:
+            InputError: If they do not agree.
+        """
+        privacies = {info.privacy for info in self.infos}
+        require(
+            len(privacies) <= 1,
+            "the clients do not agree on their privacy: give all client apps the same settings",
+        )
+        return next(iter(privacies), None)
+
+    @property
     def traffic(self) -> Traffic:
         """Everything that went over the network so far."""
         return self._channel.traffic
@@ -234,6 +257,8 @@ class FlowerFederation:
             bool(((request.clients >= 0) & (request.clients < count)).all()),
             f"clients are numbered 0 to {count - 1}",
         )
+        if len(request.clients) and self.privacy is not None and not is_private(request):
+            return not_answered(self, request)
         assert answer is not None
         replies = cast(Replies[T], answer(request))
         traffic, self._reported = self.traffic - self._reported, self.traffic
@@ -283,6 +308,7 @@ class FlowerFederation:
         self._moments.forget()
 
     def _train(self, request: Train) -> Replies[Tensor]:
+        require(not request.compressed or self.privacy is None, NOT_COMPRESSED)
         messages = train_messages(request, self._layout.length)
         replies = self._channel.exchange("train", messages)
         progress.report(len(request.clients) * request.steps)

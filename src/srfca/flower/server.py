@@ -54,6 +54,7 @@ def server_app(
 
     Examples:
         In the module that ``serverapp`` in ``pyproject.toml`` names::
+
             from srfca import SRFCA, flower, models
             app = flower.server_app(model=models.mlp(64, 32, 10), method=SRFCA())
     """
@@ -157,6 +158,7 @@ def _run(
         timeout=settings.timeout,
         max_clients=settings.max_clients or 2 * settings.num_clients,
         names=_client_names(settings, grid),
+        negative_losses=settings.negative_losses,
     )
     _log(INFO, "%s with %s clients", method.name, len(federation.client_ids))
     if result is None:

@@ -49,6 +49,11 @@ def serve(
         InputError: If clients do not have the models of their clusters.
     """
     require(has_cluster_models(result), f"{method.name} has no cluster models to serve")
+    require(
+        not settings.drift_check or federation.privacy is None,
+        "srfca.drift-check must be 0, because private clients do not tell how their losses are "
+        "distributed: set srfca.refresh",
+    )
     start, watch = monotonic(), DriftWatch()
     refreshes, checks = _Every(settings.refresh), _Every(settings.drift_check)
     while settings.serve_for is None or monotonic() - start < settings.serve_for:
@@ -61,7 +66,7 @@ def serve(
             watched.serving(federation.client_ids, connected)
         unclustered = [client for client in ready if result.labels[client] < 0]
         result = place_unclustered(federation, result, unclustered)
-        if refreshes.due() or (checks.due() and watch.check(federation, result)):
+        if refreshes.due() or (checks.due() and _drifted(watch, federation, result)):
             number = 1 + sum(stage.name.startswith(REFRESH) for stage in result.history)
             try:
                 result = refresh(
@@ -81,6 +86,15 @@ def serve(
     clusters = result.partition.num_clusters
     _log(INFO, text, settings.serve_for, len(result.client_ids), clusters)
     return result
+
+
+def _drifted(watch: DriftWatch, federation: FlowerFederation, result: Result) -> bool:
+    """Tell whether a client has left the reach of its cluster; log why that is unknown."""
+    try:
+        return watch.check(federation, result)
+    except InputError as error:
+        _log(WARNING, "no check for drift: %s", error)
+        return False
 
 
 class _Every:

@@ -29,6 +29,7 @@ class Settings:
             only if it is registered. None binds if the SuperLink uses TLS.
         allow_list: A JSON file of the clients' names, each with the public key of its node, or
             null; others are refused. None takes in every name.
+        negative_losses: The clients' loss may be negative; otherwise such a reply is refused.
         seed: Decides every random draw.
         out: A folder for the result with its models, and for the journal, so that a killed run can
             resume; None for neither. Flower's id of the run stands for ``{run}`` in it.
@@ -50,6 +51,7 @@ class Settings:
     max_clients: int | None = constrained(None, at_least=1)
     bind_keys: bool | None = None
     allow_list: str | None = None
+    negative_losses: bool = False
     seed: int = constrained(0, at_least=0)
     out: str | None = None
     serve: bool = False

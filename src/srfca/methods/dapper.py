@@ -35,12 +35,12 @@ class DAPPER(Method):
         weighted: Weight clients by their number of samples in FedAvg; otherwise all alike.
         participation: The fraction of the clients that take part in a round of FedAvg.
 
-    >>> from srfca import LocalTraining, Simulation, data, models
-    >>> fed = Simulation(data.rotated_digits(num_clients=8, rotations=2), models.mlp(64, 32, 10))
-    >>> local = LocalTraining(steps=20, batch_size=10, lr=0.5)
-    >>> result = DAPPER(local=local).fit(fed, seed=0)
-    >>> result.individual_models.shape, result.history[-1].notes["shared"]
-    (torch.Size([8, 2410]), 40)
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> DAPPER(local=local).fit(federation).individual_models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "dapper"

@@ -38,12 +38,12 @@ class DataSharing(Method):
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
 
-    >>> from srfca import LocalTraining, Simulation, data, models
-    >>> fed = Simulation(data.rotated_digits(num_clients=8, rotations=2), models.mlp(64, 32, 10))
-    >>> local = LocalTraining(steps=20, batch_size=10, lr=0.5)
-    >>> result = DataSharing(shared=2, local=local).fit(fed, seed=0)
-    >>> result.models.shape, result.history[-1].notes["shared"]
-    (torch.Size([1, 2410]), 16)
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> DataSharing(local=local).fit(federation).models.shape
+        torch.Size([1, 6])
     """
 
     key: ClassVar[str] = "data-sharing"

@@ -91,10 +91,25 @@ class FedDrift(Method):
         answer = Answer(np.zeros(run.num_clients, np.int64), run.initial_model().unsqueeze(0))
         alone, reference = run.initial_model(), np.full(run.num_clients, np.inf)
         if self.alone_steps:
-            alone, reference = self._train_alone(run)
+            alone, reference = self.train_alone(run)
+        return self.train_clusters(run, answer, alone, reference)
+
+    def train_clusters(
+        self, run: Run, answer: Answer, alone: Tensor, reference: Array, *, new_data: bool = False
+    ) -> Answer:
+        """Train through all time steps.
+
+        Args:
+            run: The run.
+            answer: The clusters to start from.
+            alone: ``[m, P]`` the model of each client that leaves its cluster.
+            reference: ``[m]`` the loss of each client before, infinite if unknown.
+            new_data: Whether the data may have changed since, so that drifts are detected in the
+                first time step too.
+        """
         for step, span in enumerate(self.spans):
             name, notes = f"TIME STEP {step + 1}", {}
-            if step:
+            if step or new_data:
                 answer, drifted, reference = self._detect(run, answer, alone, reference)
                 before = len(answer.models)
                 answer = self._merge(run, answer)
@@ -108,7 +123,7 @@ class FedDrift(Method):
             run.record(name, partition, answer.client_models, notes=notes)
         return answer
 
-    def _train_alone(self, run: Run) -> tuple[Tensor, Array]:
+    def train_alone(self, run: Run) -> tuple[Tensor, Array]:
         """Train each client alone for a time step: its model ``[m, P]``, and its loss ``[m]``.
 
         The loss of a client that does not reply is infinite: it does not drift.

@@ -42,12 +42,12 @@ class KTpFL(Method):
         rho: How strongly the c_ij are pulled to 1/m.
         participation: The fraction of the clients that take part in a round.
 
-    >>> from srfca import LocalTraining, Simulation, data, models
-    >>> fed = Simulation(data.rotated_digits(num_clients=8, rotations=2), models.mlp(64, 32, 10))
-    >>> local = LocalTraining(steps=20, batch_size=10, lr=0.5)
-    >>> result = KTpFL(local=local).fit(fed, seed=0)
-    >>> result.models.shape, result.budget.models_up
-    (torch.Size([8, 2410]), 0)
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> KTpFL(local=local).fit(federation).models.shape
+        torch.Size([8, 6])
     """
 
     key: ClassVar[str] = "kt-pfl"

@@ -48,11 +48,12 @@ class TopDown(Method):
         participation: The fraction of each group's clients that take part in a round; in a round of
             cuts, and the one before, all do.
 
-    >>> from srfca import LocalTraining, Simulation, data, models
-    >>> fed = Simulation(data.rotated_digits(num_clients=12, rotations=2), models.mlp(64, 32, 10))
-    >>> local = LocalTraining(steps=60, batch_size=10, lr=0.5)
-    >>> TopDown(local=local).fit(fed, seed=0).partition == fed.data.truth
-    True
+    Examples:
+        >>> from srfca import LocalTraining, Simulation, data, models
+        >>> regressions = data.synthetic(num_clients=8, samples=20, dimension=5)
+        >>> federation, local = Simulation(regressions, models.linear(5)), LocalTraining(steps=30)
+        >>> TopDown(local=local).fit(federation).labels_.tolist()
+        [0, 1, 0, 1, 0, 1, 0, 1]
     """
 
     key: ClassVar[str] = "top-down"
@@ -151,14 +152,11 @@ class TopDown(Method):
     def halves(self, distances: np.ndarray, seed: int = 0) -> Clients:
         """Return the half of each client of a group, -1 for all if the group stays whole.
 
-        It is cut if its distances show several groups, and the cut goes through none.
+        It is cut if its distances ``[c, c]`` show several groups, and the cut goes through none.
 
         Args:
-            distances: ``[c, c]`` between the updates of the group's clients.
+            distances: ``[c, c]`` of the clients' updates.
             seed: Of the graph clustering.
-
-        Returns:
-            0, 1 or -1 for each client: ``[c]``.
         """
         half = np.full(len(distances), -1)
         groups, _ = find_groups(distances, max(2, self.min_size), seed)

@@ -46,6 +46,22 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Outliers:
+    """What became of the clients that are like no other, over all seeds.
+
+    Args:
+        count: How many there are.
+        alone: How many of them keep a model of their own.
+        worst: The least that one of the others gains over training alone, in the unit of the
+            scores; None if there is none.
+    """
+
+    count: int
+    alone: int
+    worst: float | None
+
+
+@dataclass(frozen=True)
 class FieldLine:
     """A line of the table: one federation, or the means over several.
 
@@ -117,6 +133,34 @@ class FieldLine:
         deficit = -paired.mean if self.is_accuracy else paired.mean
         worse = None if paired.deviation is None else deficit > paired.deviation
         return Difference(best, paired, worse)
+
+    @cached_property
+    def doubtful(self) -> tuple[int, int]:
+        """How many of SR-FCA's runs warn that another answer may do as well, and of how many."""
+        warned = [run.get("warning") is not None for run in self.runs if run["method"] == SUBJECT]
+        return sum(warned), len(warned)
+
+    @cached_property
+    def outliers(self) -> Outliers | None:
+        """The true clusters of one client; None if there are none, or if it is unknown."""
+        scores = "client_accuracies" if self.is_accuracy else "client_losses"
+        sign = self.scale if self.is_accuracy else -1.0
+        local = {
+            (run["experiment"], run["seed"]): run for run in self.runs if run["method"] == "local"
+        }
+        count, alone, gains = 0, 0, []
+        for run in self.runs:
+            if run["method"] != SUBJECT or (truth := run.get("true_labels")) is None:
+                continue
+            labels = run["labels"]
+            by_itself = local.get((run["experiment"], run["seed"]))
+            for client in (c for c, label in enumerate(truth) if truth.count(label) == 1):
+                count += 1
+                if labels.count(labels[client]) == 1:
+                    alone += 1
+                elif by_itself is not None:
+                    gains.append(sign * (run[scores][client] - by_itself[scores][client]))
+        return Outliers(count, alone, min(gains, default=None)) if count else None
 
     def _best(self, variants: Sequence[Variant]) -> Variant | None:
         """Return the variant of the best mean, among those with the most seeds."""

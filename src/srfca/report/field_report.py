@@ -84,7 +84,13 @@ class FieldReport:
         if SUBJECT in methods:
             notes.append(
                 "clusters: found by SR-FCA, for each seed if they differ, of the true number; "
-                "local steps: of SR-FCA, per client."
+                "doubtful: runs that warn that another answer may do as well; local steps: of "
+                "SR-FCA, per client."
+            )
+        if SUBJECT in methods and any(line.outliers for line in self.lines):
+            notes.append(
+                "outliers alone: true clusters of one client that keep a model of their own, over "
+                "all seeds; then the worst that one of the others gains over training alone."
             )
         if any(line.num_federations > 1 for line in self.lines):
             notes.append(_means_note(self.lines))

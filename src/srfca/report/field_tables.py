@@ -60,6 +60,21 @@ def clusters_text(line: FieldLine) -> str:
     return _list_numbers(numbers) + (f" of {_list_numbers(truth)}" if truth else "")
 
 
+def doubtful_text(line: FieldLine) -> str:
+    """Return how many of SR-FCA's runs warn that another answer may do as well."""
+    warned, runs = line.doubtful
+    return f"{warned} of {runs}" if runs else "-"
+
+
+def outliers_text(line: FieldLine) -> str:
+    """Return how many outliers keep their own model, and the worst that others gain over it."""
+    outliers = line.outliers
+    if outliers is None:
+        return "-"
+    text = f"{outliers.alone} of {outliers.count}"
+    return text if outliers.worst is None else f"{text}, {outliers.worst:+{line.pattern}}"
+
+
 def _list_numbers(values: Sequence[float]) -> str:
     """List whole numbers, only once if they are all the same."""
     numbers = values[:1] if len(set(values)) == 1 else values
@@ -99,11 +114,15 @@ def cluster_columns(shown: Sequence[FieldLine]) -> list[Column]:
     """Return the columns on SR-FCA's clusters and costs; none if it was not run."""
     if not any(run["method"] == SUBJECT for line in shown for run in line.runs):
         return []
-    return [
+    columns = [
         ("clusters", [clusters_text(line) for line in shown]),
         ("ARI", [mean_text(line, itemgetter("ari"), ".2f") for line in shown]),
+        ("doubtful", [doubtful_text(line) for line in shown]),
         ("local\nsteps", [mean_text(line, steps_per_client, ",.0f") for line in shown]),
     ]
+    if any(line.outliers for line in shown):
+        columns.insert(3, ("outliers\nalone", [outliers_text(line) for line in shown]))
+    return columns
 
 
 def method_names(runs: Sequence[Metrics]) -> dict[str, str]:
@@ -149,7 +168,8 @@ def as_csv(shown: Sequence[FieldLine]) -> str:
     for variant in variants:
         name = variant.method + "_fine_tuned" * variant.fine_tuned
         heads += [f"{name}_mean", f"{name}_std"]
-    heads += ["clusters", "true_clusters", "ari", "local_steps"]
+    heads += ["clusters", "true_clusters", "ari", "local_steps", "doubtful"]
+    heads += ["outliers", "outliers_alone", "outliers_worst"]
     heads += ["best_reference", "difference_mean", "difference_std", "worse"]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -167,6 +187,11 @@ def as_csv(shown: Sequence[FieldLine]) -> str:
             cells.append(" ".join(f"{number:g}" for number in numbers))
         for value in (itemgetter("ari"), steps_per_client):
             cells.append(_parts(spread(line.by_seed(SUBJECT, value).values()))[0])
+        cells.append(line.doubtful[0] if line.doubtful[1] else "")
+        outliers = line.outliers
+        cells += (
+            ["", "", ""] if outliers is None else [outliers.count, outliers.alone, outliers.worst]
+        )
         difference = line.difference
         if difference is None:
             cells += ["", "", "", ""]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from srfca.analysis import analyze
+from srfca.analysis.analysis import Columns
 from srfca.clustering.partition import Partition
+from srfca.errors import require
 from srfca.federation import Federation
 from srfca.methods import Result
 from srfca.report import words
@@ -20,9 +23,17 @@ _CELL = "padding:.15em .8em .15em 0;text-align:{side};border-bottom:1px solid rg
 _DOT = "display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.4em;background:"
 
 
-def view_of(result: Result, federation: Federation | None) -> RunView:
+def view_of(result: Result, federation: Federation | None, sample_inputs: int = 0) -> RunView:
     """Return the view of a result, with an analysis if its clients can be asked."""
-    return RunView.of(result) if federation is None else RunView.asking(result, federation)
+    if federation is None:
+        require(sample_inputs == 0, "sample_inputs needs the federation, which has the samples")
+        return RunView.of(result)
+    return RunView.asking(result, federation, sample_inputs)
+
+
+def result_table(result: Result, federation: Federation) -> Columns:
+    """Return a line for each client: its cluster, how sure that is, and its scores."""
+    return analyze(result, federation, differences=False).table()
 
 
 def partition_html(partition: Partition) -> str:

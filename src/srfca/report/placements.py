@@ -8,11 +8,8 @@ from math import isfinite
 
 import numpy as np
 
-from srfca.methods._common.assignment import Assignment
+from srfca.methods._common.assignment import COIN_TOSS, DOUBTFUL, Assignment
 from srfca.methods._common.input_statistics import CONFIDENT, INPUT_LIMIT
-
-COIN_TOSS = 0.75
-"""Confidence below which a placement by losses is called nearly a coin toss."""
 
 
 @dataclass(frozen=True)
@@ -108,4 +105,6 @@ def _note(
         return f"{between}: their inputs look alike, labels would tell"
     if labels and confidence < COIN_TOSS:
         return f"{between}: more samples would tell"
+    if labels and confidence < DOUBTFUL:
+        return f"doubtful: cluster {following} is possible, and more samples would tell"
     return ""

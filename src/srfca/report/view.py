@@ -193,12 +193,13 @@ class RunView:
         )
 
     @classmethod
-    def asking(cls, result: Result, federation: Federation) -> RunView:
+    def asking(cls, result: Result, federation: Federation, sample_inputs: int = 0) -> RunView:
         """Return the view of a result whose clients can be asked, with their analysis.
 
         Args:
             result: The result.
             federation: The clients that it was found in.
+            sample_inputs: Samples of each cluster to show.
 
         Raises:
             InputError: If the clients are others.
@@ -209,7 +210,7 @@ class RunView:
         shape = None if inputs is None else tuple(inputs.shape[1:])
         return cls.of(
             result,
-            analyze(result, federation, input_shape=shape),
+            analyze(result, federation, input_shape=shape, sample_inputs=sample_inputs),
             np.asarray(federation.sizes.cpu().numpy(), dtype=np.int64),
             None if truth is None else np.asarray(truth.labels),
         )

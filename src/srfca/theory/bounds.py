@@ -86,7 +86,7 @@ def one_shot_bound(
 
 
 def intra_cluster_radius(lipschitz: float, eps1: float, mu: float) -> float:
-    """Return B = sqrt(2 L_hat eps1 / mu), which bounds |omega_c* - w_i*| inside a cluster.
+    """Return B = sqrt(2 L_hat eps1 / mu), which bounds ``|omega_c* - w_i*|`` inside a cluster.
 
     Args:
         lipschitz: L_hat
@@ -146,13 +146,13 @@ def cluster_model_bound(
 
 
 def expected_kl(squared_distance: float, noise: float) -> float:
-    """Return E_x KL(p(y_i | x), p(y_j | x)) of two linear regressions with x ~ N(0, I).
+    """Return ``E_x KL(p(y_i | x), p(y_j | x))`` of two linear regressions with x ~ N(0, I).
 
-    It is |w_i - w_j|^2 / (2 sigma^2). The paper's proposition has a factor d besides, which is
-    wrong: E <w, x>^2 is |w|^2, in any dimension.
+    It is ``|w_i - w_j|^2 / (2 sigma^2)``. The paper's proposition has a factor d besides, which is
+    wrong: ``E <w, x>^2`` is ``|w|^2``, in any dimension.
 
     Args:
-        squared_distance: |w_i - w_j|^2
+        squared_distance: ``|w_i - w_j|^2``
         noise: sigma
 
     Returns:

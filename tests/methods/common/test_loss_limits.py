@@ -238,6 +238,23 @@ def test_outliers_in_a_cluster_do_not_count() -> None:
     assert torch.allclose(limits.means[0], honest.means[0], atol=0.3)
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-9, 1.0, 3.0, 10.0, 1e3, 1e30, 1e150])
+@pytest.mark.parametrize("scattered", [0.0, 1e3, 1e30])
+def test_one_client_hardly_moves_what_is_taken_in(value: float, scattered: float) -> None:
+    """It reports any losses, of any spread; honest newcomers are taken in, and others are not."""
+    counts, means, scatter, labels = make_clients()
+    honest = fit((counts, means, scatter, labels))
+    means, scatter = means.copy(), scatter.copy()
+    means[2], scatter[2] = value, scattered
+    limits = fit((counts, means, scatter, labels))
+    for shift, taken_in in ((0.0, True), (1.0, None), (3.0, False), (50.0, False)):
+        values = [[center + shift] * 8 for center in honest.means[0].tolist()]
+        score, before = (
+            float(loss_scores(fitted, newcomer(values))[0, 0]) for fitted in (limits, honest)
+        )
+        assert taken_in is None or (score <= LIMIT) == (before <= LIMIT) == taken_in
+
+
 def test_a_cluster_of_one_client_has_limits() -> None:
     counts, means, scatter, labels = make_clients()
     labels = np.where(np.arange(40) == 7, 1, 0)

@@ -16,7 +16,7 @@ from srfca.distances import ModelSet
 from srfca.federation import ClientScores
 from srfca.methods import FedAvg, Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
-from srfca.methods.sr_fca.auto import Auto, better, describe, place, split
+from srfca.methods.sr_fca.auto import Auto, better, describe, place, race, split
 from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.outliers import outliers, own_gain
 from srfca.methods.sr_fca.thresholds import OneShot
@@ -69,6 +69,7 @@ def test_parts_of_clients_that_are_alike_are_not_kept(seed: int) -> None:
     result = ON_A_LINE.fit(federation)
     assert result.partition == Partition([0] * 40)
     assert result.history[-1].notes["chosen"] == "one model for all"
+    assert result.warning == result.history[-1].notes["warning"]
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -92,7 +93,7 @@ def test_small_parts_are_unclustered_and_a_single_part_is_no_split(
     profile = Profile(np.zeros(40), 1.0, np.ones((40, 1)), coordinates, 0.1)
     choice = Choice("distance", None, None, "no groups", profile=profile)
     found = OneShot(Partition([0] * 40), choice, compared=np.arange(40))
-    monkeypatch.setattr("srfca.methods.sr_fca.auto.leads_early", lambda *_: True)
+    monkeypatch.setattr("srfca.methods.sr_fca.auto.lead_midway", lambda *_: 99.0)
     parts = split(run, ON_A_LINE, found)
     assert parts.partition.labels.tolist() == [-1] * 3 + [0] * 8 + [1] * 29
     assert parts.choice.metric == "profile"
@@ -100,8 +101,12 @@ def test_small_parts_are_unclustered_and_a_single_part_is_no_split(
     same = replace(choice, profile=replace(profile, landmarks=np.zeros((40, 1))))
     for other in (replace(found, choice=same), replace(found, compared=None)):
         assert split(run, ON_A_LINE, other) is other
-    monkeypatch.setattr("srfca.methods.sr_fca.auto.leads_early", lambda *_: False)
-    assert split(run, ON_A_LINE, found) is found, "the parts must lead on held-out data"
+    monkeypatch.setattr("srfca.methods.sr_fca.auto.lead_midway", lambda *_: -99.0)
+    whole = split(run, ON_A_LINE, found)
+    assert whole.partition == found.partition, "the parts must lead on held-out data"
+    assert (parts.started, whole.started) != (None, None)
+    assert parts.rival is not None
+    assert parts.rival.partition == found.partition
 
 
 def test_outliers_are_far_and_do_better_with_their_own_model() -> None:
@@ -115,6 +120,19 @@ def test_outliers_are_far_and_do_better_with_their_own_model() -> None:
     very_far = scores([1.0] * 4 + [9.0, 1.0, 2.0, 9.0])
     better_own = scores([1.5] * 4 + [0.5, 0.9, 1.9, 0.5])
     assert outliers(distances, labels, very_far, better_own, trained_by)[5], "better is enough"
+
+
+def test_the_spread_of_a_small_cluster_is_at_least_that_of_all_clusters() -> None:
+    """Eight clients that happen to be alike do not make a ninth one an outlier."""
+    wide = np.exp(np.linspace(-0.5, 0.5, 20))
+    near = np.append(np.linspace(0.99, 1.01, 8), 2.6)
+    distances = np.stack([np.append(near, wide), np.append(0 * near + 9, wide)], axis=1)
+    partition = Partition([0] * 9 + [1] * 20)
+    cluster, own = scores([1.0] * 8 + [3.0] + [1.0] * 20), scores([1.5] * 8 + [0.5] + [1.5] * 20)
+    assert not outliers(distances, partition.labels, cluster, own, partition).any()
+    distances[8, 0] = 9.0
+    found = outliers(distances, partition.labels, cluster, own, partition)
+    assert np.flatnonzero(found).tolist() == [8]
 
 
 def test_two_outliers_are_no_cluster_of_their_own() -> None:
@@ -271,3 +289,42 @@ def test_clients_with_nothing_in_common_are_alone_and_it_says_so() -> None:
     assert notes["chosen"] == "every client alone"
     assert notes["outliers"] == [], "nobody is alone beside clusters"
     assert "Chose every client alone (loss" in notes["decision"]
+
+
+def test_held_out_data_choose_between_two_candidates_and_the_winner_trains_on() -> None:
+    federation, options = regressions(), SRFCA(local=LOCAL)
+    truth = federation.data.truth
+    assert truth is not None
+    wrong = Partition(np.arange(len(truth)) // (len(truth) // 2))
+    assert wrong != truth
+    choice = Choice("distance", None, None, "")
+    right, other = (OneShot(partition, choice) for partition in (truth, wrong))
+    for first, second in ((right, other), (other, right)):
+        run = Run(federation)
+        found = race(run, options, first, second)
+        assert found.partition == truth
+        assert found.started is not None
+        assert found.rival is not None
+        assert found.rival.partition == wrong
+        trained = trimmed_mean_gd(run, options, truth, 1, started=found.started)
+        first_third = options.segments[0].stop * LOCAL.local_steps
+        steps = len(truth) * (LOCAL.steps + first_third)
+        assert run.history[-1].budget.local_steps == steps, "with that of the other candidate"
+        assert trained.rounds_done == LOCAL.rounds
+    assert race(Run(federation), options, right, right) is right
+
+
+def test_a_candidate_that_was_given_up_is_in_the_decision() -> None:
+    federation, options = regressions(), SRFCA(local=LOCAL)
+    truth = federation.data.truth
+    assert truth is not None
+    run = Run(federation)
+    clusters = trimmed_mean_gd(run, options, truth, 1)
+    local_models = ModelSet.of_clients(run, run.initial_model().repeat(len(truth), 1))
+    pairs = Partition(np.arange(len(truth)) % 2)
+    rival = replace(Clusters.untrained(pairs, run.initial_model()), midway=clusters.midway)
+    found = OneShot(truth, Choice("distance", None, None, ""), started=clusters, rival=rival)
+    Auto("auto").finish(run, options, clusters, local_models, found)
+    notes = run.history[-1].notes
+    assert "2 clusters, given up after a third of the training" in notes["decision"]
+    assert notes["warning"].startswith("2 clusters may do as well")

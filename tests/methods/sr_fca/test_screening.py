@@ -61,6 +61,23 @@ def test_a_model_that_does_not_fit_its_own_client_is_useless() -> None:
     )
 
 
+def test_bad_models_that_differ_are_all_found() -> None:
+    """Two of them are hardly worse than those of others, but far from all honest ones."""
+    losses = two_groups(0)
+    for client, factor in ((3, 30.0), (6, 1.8), (8, 1.3), (9, 1.1)):
+        losses[client] = factor * np.sort(np.delete(losses[:, client], client))[2]
+        losses[client] *= np.where(np.arange(12) == client, 1.0, 9.0)
+    assert np.flatnonzero(useless(PeerLosses.of_all(losses))).tolist() == [3, 6, 8, 9]
+
+
+def test_without_a_gap_no_model_is_useless() -> None:
+    losses = two_groups(0)
+    for client in range(12):
+        third = np.sort(np.delete(losses[:, client], client))[2]
+        losses[client, client] = third * 1.25 ** (4 - client)
+    assert not useless(PeerLosses.of_all(losses)).any()
+
+
 def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
     losses = two_groups(0)
     losses[3, :] *= 100.0  # others say so; the client's own loss is fine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -62,9 +63,7 @@ def test_a_chart_that_a_run_has_not_is_an_error_that_names_those_it_has() -> Non
     with pytest.raises(InputError, match="unknown chart 'mapp': did you mean 'map'"):
         figure(view, "mapp")  # type: ignore[arg-type]
     assert figure(made_up_view(), "map").name == "map"
-    assert all(
-        draw(made_up_view()) is not None for draw in CHARTS.values() if "prof" not in str(draw)
-    )
+    assert set(CHARTS) - set(figures(made_up_view())) == {"profiles", "merge"}
 
 
 def test_the_matrix_is_ordered_by_cluster_and_sampled() -> None:
@@ -147,11 +146,38 @@ def test_without_distances_the_map_is_of_individual_models() -> None:
     assert "their models say" in made.caption
 
 
+def test_without_distances_and_models_the_map_is_of_losses() -> None:
+    view = made_up_view(distances=False)
+    assert view.analysis is not None
+    assert view.analysis.structure is not None
+    places = np.random.default_rng(0).normal(size=(view.num_clients, 2))
+    places[3] = np.nan  # did not reply
+    structure = replace(view.analysis.structure, places=places, explained=0.7)
+    made = client_map(replace(view, analysis=replace(view.analysis, structure=structure)))
+    assert made is not None
+    assert "The two axes keep 70% of what the losses of the clusters' models say" in made.caption
+    points = max(datasets(made.chart.to_dict()), key=len)
+    assert len(points) == view.num_clients - 1
+
+
 def test_many_clients_are_sampled_and_the_caption_says_so() -> None:
     made = figures(made_up_view(num_clients=10_000, num_clusters=4, distances=False))
     points = max(datasets(made["scores"].chart.to_dict()), key=len)
     assert len(points) <= STRIP_CLIENTS + 4
     assert "of the 10,000 clients are shown" in made["scores"].caption
+
+
+def test_distances_of_recluster_and_merge_have_histograms() -> None:
+    view = made_up_view()
+    notes = {"between_clusters": {"threshold": 1.0, "distances": [0.5, 2.0, 3.0]}}
+    plain = next(stage for stage in view.history if stage.name == "RECLUSTER 1")
+    merge = replace(plain, name="MERGE 1", notes=notes)
+    made = figures(replace(view, history=(*view.history, merge)))
+    assert "in RECLUSTER 1" in made["recluster"].caption
+    assert "in MERGE 1" in made["merge"].caption
+    for name in ("recluster", "merge"):
+        shown = max(datasets(made[name].sized().to_dict()), key=len)
+        assert len({line["pairs"] for line in shown}) == 2
 
 
 def test_curves_have_the_color_of_what_became_of_a_cluster() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from srfca import InputError
-from srfca.report.page.images import mean_images
+from srfca.analysis import SampleInput
+from srfca.report.page.images import Gallery, gallery
 from srfca.report.page.report import report, write_report
 from srfca.report.page.run_view import run_view
 from srfca.report.page.tables import client_table, cluster_table
@@ -130,9 +133,53 @@ def test_the_table_of_clients_has_all_of_them() -> None:
 
 
 def test_mean_inputs_are_pictures_if_they_are_images() -> None:
-    images = mean_images(made_up_view())
-    assert [image.cluster for image in images] == [0, 1, 2]
-    assert mean_images(made_up_view(analyzed=False)) == []
+    shown = gallery(made_up_view())
+    assert [part.cluster for part in shown.clusters] == [0, 1, 2]
+    assert not shown.has_samples
+    assert gallery(made_up_view(analyzed=False)).clusters == ()
+
+
+def test_sixteen_columns_of_a_table_are_no_image() -> None:
+    view = made_up_view()
+    assert view.analysis is not None
+    assert view.analysis.differences is not None
+    columns = replace(view.analysis.differences, input_shape=(16,))
+    assert gallery(replace(view, analysis=replace(view.analysis, differences=columns))) == Gallery()
+
+
+def test_single_inputs_are_shown_with_their_class() -> None:
+    view = made_up_view()
+    assert view.analysis is not None
+    differences = view.analysis.differences
+    assert differences is not None
+    samples = (SampleInput("ann", 2, (0.5,) * 16), SampleInput("<bob>", None, (1.0,) * 16))
+    parts = tuple(replace(part, sample_inputs=samples) for part in differences.by_cluster)
+    analysis = replace(view.analysis, differences=replace(differences, by_cluster=parts))
+    shown = replace(view, analysis=analysis)
+    assert [image.title for image in gallery(shown).clusters[0].samples] == ["class 2", "<bob>"]
+    body = without_scripts(report([shown]))
+    assert 'alt="Sample of client ann, class 2"' in body
+    assert "&lt;bob&gt;" in body
+
+
+def test_what_is_left_out_is_said() -> None:
+    view = made_up_view(num_clients=200, num_clusters=50)
+    assert gallery(view).remark.endswith("The first 24 of 50 clusters are shown.")
+    assert "The first 40 of 50 clusters are shown." in without_scripts(report([view]))
+
+
+def test_nothing_is_certain_on_a_page() -> None:
+    view = made_up_view()
+    assert view.analysis is not None
+    assert view.analysis.confidence is not None
+    sure = replace(view.analysis.confidence, confidence=np.ones(view.num_clients))
+    shown = replace(view, analysis=replace(view.analysis, confidence=sure))
+    table = cluster_table(shown)
+    place = table.columns.index("confidence")
+    assert {line.cells[place] for line in table.lines} == {">99%"}
+    (data,) = page_data(report([shown]))["tables"].values()
+    kinds = {column["title"]: column["kind"] for column in data["columns"]}
+    assert kinds["confidence"] == "confidence", "which the script writes as >99 %"
 
 
 def test_a_method_without_clusters_has_no_section_of_clusters() -> None:

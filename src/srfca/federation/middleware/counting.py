@@ -227,7 +227,10 @@ evaluations=4)
             self._receive(rows, answered, private=request.private)
 
     def _count_round(self, request: Round, answered: Clients, models: Tensor) -> None:
-        """Count a round that the federation answered itself: clients' rows are not seen here."""
+        """Count a round that the federation answered itself: clients' rows are not seen here.
+
+        Of these, only those are known that alone make a new model.
+        """
         steps = 1 if request.server_lr is not None else len(request.local.span(request.key.round))
         starts = request.models[torch.as_tensor(request.labels, device=request.models.device)]
         self.spent += Budget(local_steps=steps * len(request.clients))
@@ -236,6 +239,10 @@ evaluations=4)
         if request.local.compress is not None and request.server_lr is None:
             size = _WORD_BYTES * num_words(models.shape[1], request.local.compress)
         self.spent += Budget(models_up=count, bytes_up=count * size)
+        if request.shared is None and request.local.compress is None:
+            labels = request.labels[np.isin(request.clients, answered)]
+            alone = np.bincount(labels, minlength=len(models))[labels] == 1
+            self._remember(answered[alone], _fingerprints(models)[labels[alone]])
 
     def _evaluate(self, models: Tensor, clients: Clients) -> None:
         """Let every client evaluate every model; models that a client lacks are sent."""

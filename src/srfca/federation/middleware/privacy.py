@@ -11,7 +11,14 @@ from torch import Tensor
 from srfca.errors import InputError, require, require_seed
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.middleware.journal import digest_of
-from srfca.federation.privacy import NOT_ANSWERED, STATISTICS, UPDATES, Privacy, noise_source
+from srfca.federation.privacy import (
+    NOT_ANSWERED,
+    NOT_COMPRESSED,
+    STATISTICS,
+    UPDATES,
+    Privacy,
+    noise_source,
+)
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import Clients, ClientScores, Replies, T
 from srfca.federation.requests import ClassCounts, Gradients, Losses, Request, Train
@@ -28,7 +35,7 @@ class Private(Middleware):
     Args:
         federation: Where requests are passed on to.
         privacy: How much the clients reveal.
-        seed: Decides the noise.
+        seed: Decides the noise; a client's secret if it is a text.
 
     Raises:
         InputError: If the seed is invalid.
@@ -44,8 +51,9 @@ class Private(Middleware):
         True
     """
 
-    def __init__(self, federation: Federation, privacy: Privacy, seed: int = 0) -> None:
-        require_seed(seed)
+    def __init__(self, federation: Federation, privacy: Privacy, seed: int | str = 0) -> None:
+        if not isinstance(seed, str):
+            require_seed(seed)
         super().__init__(federation)
         self._privacy, self._seed = privacy, seed
 
@@ -73,7 +81,7 @@ class Private(Middleware):
             return replace(replies, values=self._scores(request, replies, values))
         require(
             not (isinstance(request, Train) and request.compressed),
-            "private clients change every coordinate, so compress saves nothing: set it to None",
+            NOT_COMPRESSED,
         )
         if isinstance(request, Train | Gradients):
             return replace(replies, values=self._updates(request, replies, values))

@@ -8,6 +8,8 @@ loss that may be negative, and is an error elsewhere.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     Request,
+    Round,
     Scores,
     Shares,
     Train,
@@ -83,10 +86,23 @@ class Validating(Middleware):
 
     def ask(self, request: Request[T]) -> Replies[T]:
         """Pass a request on, and refuse impossible replies."""
+        if isinstance(request, Round):
+            return cast(Replies[T], self._ask_round(request))
         replies = self.federation.ask(request)
         _check_shape(request, replies)
         for reason, bad in self._problems(request, replies.values):
             replies = self._refuse(replies, bad, reason)
+        return replies
+
+    def _ask_round(self, request: Round) -> Replies[Tensor]:
+        """Pass on a round that the federation answers itself, with the sizes that count here."""
+        if request.sizes is None:
+            clients = torch.as_tensor(request.clients, device=self.sizes.device)
+            request = replace(request, sizes=self.sizes[clients])
+        replies = self.federation.ask(request)
+        for client, reason in replies.missing.items():
+            if reason.startswith(REFUSED):
+                self._warn(client, reason.removeprefix(REFUSED))
         return replies
 
     def _problems(
@@ -100,7 +116,7 @@ class Validating(Middleware):
             return problems
         match request:
             case Train() | Gradients():
-                return [(_NOT_FINITE, ~_largest(values).isfinite())]
+                return [(NOT_FINITE, ~_largest(values).isfinite())]
             case Losses():
                 return [(_NEGATIVE, self._are_negative(values))]
             case BalancedLosses() | ClassCounts():
@@ -123,7 +139,7 @@ class Validating(Middleware):
             return replies
         clients = replies.clients[: len(bad)][bad.cpu().numpy()]
         refused, replied = dict.fromkeys(clients.tolist()), len(set(replies.clients.tolist()))
-        if reason == _NOT_FINITE and 2 * len(refused) >= replied:
+        if reason == NOT_FINITE and not refuses_not_finite(len(refused), replied):
             return replies
         if 2 * len(refused) > replied >= _FEW:
             if reason == _NEGATIVE:
@@ -134,17 +150,35 @@ class Validating(Middleware):
                 )
             return replies
         for client in refused:
-            if client not in self._warned:
-                self._warned.add(client)
-                warnings.warn(
-                    f"refused a reply of client {self.client_ids[client]!r}: {reason}",
-                    SrfcaWarning,
-                    stacklevel=4,
-                )
-        return replies.without(refused, f"refused: {reason}")
+            self._warn(client, reason)
+        return replies.without(refused, f"{REFUSED}{reason}")
+
+    def _warn(self, client: int, reason: str) -> None:
+        """Warn of a client that is refused, the first time."""
+        if client not in self._warned:
+            self._warned.add(client)
+            warnings.warn(
+                f"refused a reply of client {self.client_ids[client]!r}: {reason}",
+                SrfcaWarning,
+                stacklevel=5,
+            )
 
 
-_NOT_FINITE = (
+def refuses_not_finite(count: int, replied: int) -> bool:
+    """Tell whether so few clients' models are not finite that these clients are refused.
+
+    Otherwise the training has diverged.
+
+    Args:
+        count: Clients whose model or gradient is infinite or NaN.
+        replied: All clients that replied.
+    """
+    return 2 * count < replied
+
+
+REFUSED = "refused: "
+"""What the reason of a missing reply starts with if it came, and was refused."""
+NOT_FINITE = (
     "a model or gradient that is infinite or NaN (if training has diverged, lower lr, or set clip)"
 )
 _NEGATIVE = "a negative loss"

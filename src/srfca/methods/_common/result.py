@@ -211,6 +211,12 @@ class Result(ResultModels):
         notes = (stage.notes for stage in reversed(self.history))
         return next((str(note["decision"]) for note in notes if "decision" in note), None)
 
+    @property
+    def warning(self) -> str | None:
+        """Why the clusters are doubtful; None if they are not, or if nothing was decided."""
+        notes = (stage.notes for stage in reversed(self.history))
+        return next((note["warning"] for note in notes if "decision" in note), None)
+
     def assign(
         self, newcomers: Federation, clients: Iterable[int] | None = None, *, labels: bool = True
     ) -> Assignment:
@@ -337,7 +343,28 @@ class Result(ResultModels):
 
         return cluster_ids(self)
 
-    def report(self, path: str | Path, federation: Federation | None = None) -> Path:
+    def table(self, federation: Federation) -> dict[str, list[Any]]:
+        """Return a line for each client, as columns: ``pandas.DataFrame`` takes them.
+
+        The columns are those of ``clusters.csv`` (docs/answer.md): cluster, confidence, scores with
+        its model, with one model for all, and alone, as far as the run knows them.
+
+        Args:
+            federation: The clients of this result; they are asked.
+
+        Returns:
+            Lists of m values by the name of the column; None where a value does not apply.
+
+        Raises:
+            InputError: If the clients are others.
+        """
+        from srfca.report.notebook import result_table
+
+        return result_table(self, federation)
+
+    def report(
+        self, path: str | Path, federation: Federation | None = None, sample_inputs: int = 0
+    ) -> Path:
         """Write a page about what was found: one HTML file that opens without a network.
 
         It needs the extra ``srfca[report]`` (docs/report.md).
@@ -346,6 +373,8 @@ class Result(ResultModels):
             path: The file, whose name ends with .html.
             federation: The clients of this result; they are asked for scores on test data, gains,
                 confidence and what differs. Without it, the page has what the history knows.
+            sample_inputs: Training samples of each cluster to show, if inputs are images and
+                ``federation`` is a ``Simulation``.
 
         Returns:
             The file.
@@ -356,9 +385,9 @@ class Result(ResultModels):
         from srfca.report.notebook import view_of
         from srfca.report.page.report import write_report
 
-        return write_report([view_of(self, federation)], Path(path))
+        return write_report([view_of(self, federation, sample_inputs)], Path(path))
 
-    def plot(self, name: ChartName, federation: Federation | None = None) -> Any:
+    def plot(self, name: ChartName | None = None, federation: Federation | None = None) -> Any:
         """Return a chart of the result, as a chart of Altair, which notebooks draw.
 
         It needs the extra ``srfca[report]``.
@@ -366,8 +395,9 @@ class Result(ResultModels):
         Args:
             name: Of the chart (docs/report.md): ``answers``, ``scores``, ``gains``,
                 ``gains_alone``, ``confidence``, ``map``, ``distances``, ``histogram``,
-                ``profiles``, ``classes``, ``layers``, ``moves``, ``accuracy``, ``loss`` or
-                ``cost``.
+                ``profiles``, ``recluster``, ``merge``, ``classes``, ``layers``, ``moves``,
+                ``accuracy``, ``loss`` or ``cost``. None is the map of the clients, or another chart
+                if this run has none.
             federation: The clients of this result, for charts that have to ask them.
 
         Returns:

@@ -82,6 +82,7 @@ class Run:
         self.curves = curves
         self.history: list[Stage] = []
         self.curve = LearningCurve()
+        self._next_notes: dict[str, Any] = {}
         self._told_missing = 0
         self._stage_start = perf_counter()
         self._recorded = (Budget(), self.federation.traffic, 0)
@@ -311,6 +312,14 @@ class Run:
     def _has_held_out(self) -> bool:
         return "validation" in self.federation.splits
 
+    def describe(self, **notes: Any) -> None:
+        """Add notes to the stage that is recorded next.
+
+        Args:
+            notes: By name, ready for JSON.
+        """
+        self._next_notes |= notes
+
     def record(
         self,
         name: str,
@@ -357,12 +366,13 @@ class Run:
             loss=loss,
             accuracy=accuracy,
             budget=counting.spent - budget,
-            notes={**(notes or {}), **self._network_notes()},
+            notes={**self._next_notes, **(notes or {}), **self._network_notes()},
             distances=distances,
             curve=tuple(self.curve.points),
             scores=every_score,
         )
         self.history.append(stage)
+        self._next_notes.clear()
         self.curve.points.clear()
         self.monitor.stage_end(stage)
         self._stage_start = perf_counter()

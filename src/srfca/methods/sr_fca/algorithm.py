@@ -73,7 +73,9 @@ def refine(
     step: int,
 ) -> Clusters:
     """Algorithm 1, REFINE: TrimmedMeanGD, RECLUSTER, MERGE, the last two in either order."""
-    clusters = trimmed_mean_gd(run, options, clusters.partition, step, options.start(clusters))
+    start = options.start(clusters)
+    started = grouping.started if step == 1 and start is None else None
+    clusters = trimmed_mean_gd(run, options, clusters.partition, step, start, started)
     for stage in ("MERGE", "RECLUSTER") if options.merge_first else ("RECLUSTER", "MERGE"):
         notes = None
         if stage == "RECLUSTER":
@@ -86,16 +88,23 @@ def refine(
 
 
 def trimmed_mean_gd(
-    run: Run, options: SRFCA, partition: Partition, step: int | str, start: Tensor | None = None
+    run: Run,
+    options: SRFCA,
+    partition: Partition,
+    step: int | str,
+    start: Tensor | None = None,
+    started: Clusters | None = None,
 ) -> Clusters:
     """Algorithm 2, TrimmedMeanGD(beta): train each cluster with trimmed means.
 
-    The clusters' models start from w0, or from ``start`` ``[k, P]``.
+    The clusters' models start from w0, or from ``start`` ``[k, P]``. Clusters that a trial has
+    ``started`` to train go on where it ended.
     """
-    stage, clusters = f"TRIMMED_MEAN_GD {step}", Clusters.untrained(partition, run.initial_model())
+    stage = f"TRIMMED_MEAN_GD {step}"
+    clusters = started or Clusters.untrained(partition, run.initial_model())
     if start is not None:
         clusters = replace(clusters, models=start)
-    for rounds in options.segments:
+    for rounds in options.segments[bool(clusters.rounds_done) :]:
         if rounds.start:
             scores = held_out_scores(run, clusters.models, partition.labels)
             clusters = replace(clusters, midway=scores)
@@ -116,7 +125,7 @@ def trimmed_mean_rounds(
         server_lr=options.gradient_lr, project=options.projection(run),
         rounds=rounds, max_change=options.max_change,
     )  # fmt: skip
-    return replace(clusters, models=models)
+    return replace(clusters, models=models, rounds_done=rounds.stop)
 
 
 def recluster(

@@ -22,9 +22,10 @@ from srfca.clustering.matrix import known_pairs
 from srfca.clustering.partition import Labels, Partition
 from srfca.clustering.separation import (
     MIN_SEPARATION,
-    best_separated,
+    SeparatedClusters,
     drop_scattered,
     least_separation,
+    separated,
 )
 from srfca.clustering.threshold import Choice
 from srfca.distances import ModelSet, distance_named
@@ -57,13 +58,16 @@ from srfca.methods.sr_fca.thresholds import (
     threshold_clusters,
     with_reason,
 )
-from srfca.methods.sr_fca.trials import fine_tuned, leads_early, together
+from srfca.methods.sr_fca.trials import fine_tuned, first_part, lead_midway, together
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
 
 ONE_MODEL = "one model for all"
 NO_GAP = "clients vary without a gap between groups: other data may cut them elsewhere"
+GIVEN_UP = "given up after a third of the training"
+CANDIDATES = 2
+"""Partitions of largest separation that are tried."""
 SMALL_PART = 10
 """Parts of less than this fraction (one over it) of the clients are no clusters of their own."""
 
@@ -78,18 +82,17 @@ class Auto(ThresholdRule):
         join them again.
         """
         useless = screen(run, options, local_models)
-        grouping = threshold_clusters(run, options, local_models, useless=useless)
+        grouping, *others = [threshold_clusters(run, options, local_models, useless=useless)]
         if not grouping.choice.clear and grouping.distances is not None:
-            grouping = _separated(run, options, local_models, grouping)
-        if (distances := grouping.distances) is not None:
-            kept = drop_scattered(distances, grouping.partition, run.num_clients // SMALL_PART)
-            partition = kept if kept.num_clusters else grouping.partition
-            apart = least_separation(distances, partition)
-            grouping = replace(grouping, partition=partition, separation=apart)
+            grouping, *others = _separated(run, options, local_models, grouping)
+        grouping = _without_scattered(run, grouping)
+        tries = options.trial_budget >= options.local.steps
         if grouping.partition.num_clusters == 0:
             grouping = _one_cluster(run, grouping)
-            if options.refine_steps > 1 and options.trial_budget >= options.local.steps:
+            if options.refine_steps > 1 and tries:
                 grouping = split(run, options, grouping)
+        elif others and options.refine_steps and tries:
+            grouping = race(run, options, grouping, _without_scattered(run, others[0]))
         return grouping
 
     def segments(self, rounds: int) -> Sequence[range]:
@@ -162,10 +165,12 @@ class Auto(ThresholdRule):
             distances = distances_to_clusters(run, options, clusters, local_models, one_shot)
             clusters = place(run, clusters, distances)
         alone = find_outliers(clusters, cluster_scores(clusters))
-        considered, doubt = [], None
+        considered, doubt = _given_up(clusters, one_shot)
         if clusters.partition.num_clusters > 1 and options.trial_budget >= options.local.steps:
-            rival = together(run, options, clusters, CLEARLY)
-            winner, other, doubt = better(clusters, rival, score, one_shot)
+            undivided = one_shot.rival if one_shot.parts else None
+            rival = together(run, options, clusters, CLEARLY, undivided)
+            winner, other, doubts = better(clusters, rival, score, one_shot)
+            doubt = doubts if winner is rival else doubts or doubt
             considered.append(other)
             if winner is rival:
                 clusters, alone = rival, find_outliers(rival, cluster_scores(rival))
@@ -212,8 +217,10 @@ def threshold_rule(threshold: float | str) -> ThresholdRule:
     return Quantile(threshold) if isinstance(threshold, str) else Fixed(threshold)
 
 
-def _separated(run: Run, options: SRFCA, local_models: ModelSet, grouping: OneShot) -> OneShot:
-    """Return the clusters of largest separation, if they are groups; else the given ones."""
+def _separated(
+    run: Run, options: SRFCA, local_models: ModelSet, grouping: OneShot
+) -> list[OneShot]:
+    """Return the clusters of largest separation, best first; the given ones if none are groups."""
     assert grouping.distances is not None
     distance, distances, clients = grouping.distance, grouping.distances, local_models.clients
     if distance == "cross_loss" and num_classes(run) is not None:
@@ -225,13 +232,66 @@ def _separated(run: Run, options: SRFCA, local_models: ModelSet, grouping: OneSh
         distances[np.ix_(clients, clients)] = np.where(far[:, None] | far, np.nan, among)
         grouping = replace(grouping, distances=distances, distance=distance)
     clients = clients[known_pairs(distances)[clients].any(1)]
-    best = best_separated(distances[np.ix_(clients, clients)], options.min_size)
-    if best is None or best.separation < MIN_SEPARATION:
+    candidates = separated(distances[np.ix_(clients, clients)], options.min_size)
+    candidates = [candidate for candidate in candidates if candidate.separation >= MIN_SEPARATION]
+    if not candidates:
+        return [grouping]
+
+    def describe_choice(number: int, candidate: SeparatedClusters) -> OneShot:
+        partition = candidate.partition.embed(clients, run.num_clients)
+        place = ("", "next ")[number]
+        reason = (
+            f"{partition.num_clusters} clusters of {place}largest separation, "
+            f"{candidate.separation:.3g}, by {distance}"
+        )
+        return with_reason(replace(grouping, partition=partition), reason, warning=None)
+
+    return [
+        describe_choice(number, candidate)
+        for number, candidate in enumerate(candidates[:CANDIDATES])
+    ]
+
+
+def _without_scattered(run: Run, grouping: OneShot) -> OneShot:
+    """Dissolve small clusters of clients that have nothing in common, and note the separation."""
+    if (distances := grouping.distances) is None:
         return grouping
-    partition = best.partition.embed(clients, run.num_clients)
-    count = partition.num_clusters
-    reason = f"{count} clusters of largest separation, {best.separation:.3g}, by {distance}"
-    return with_reason(replace(grouping, partition=partition), reason, warning=None)
+    kept = drop_scattered(distances, grouping.partition, run.num_clients // SMALL_PART)
+    partition = kept if kept.num_clusters else grouping.partition
+    return replace(grouping, partition=partition, separation=least_separation(distances, partition))
+
+
+def race(run: Run, options: SRFCA, first: OneShot, second: OneShot) -> OneShot:
+    """Choose between two candidates after the first third of a training.
+
+    Distances prefer the first: the second must be clearly better on held-out data.
+
+    Returns:
+        The better one, ``started``, with the other as its ``rival``.
+    """
+    if first.partition == second.partition or second.partition.num_clusters == 0:
+        return first
+    trained = [
+        first_part(run, options, grouping.partition, f"candidate {number}")
+        for number, grouping in enumerate((first, second), 1)
+    ]
+    if lead_midway(trained[1], trained[0]) >= CLEARLY:
+        return replace(second, started=trained[1], rival=trained[0])
+    return replace(first, started=trained[0], rival=trained[1])
+
+
+def _given_up(clusters: Clusters, one_shot: OneShot) -> tuple[list[Evidence], str | None]:
+    """Return the evidence of other clusters that lost an early trial, and a doubt if it was close.
+
+    There is none if REFINE has made the winner the same, or if parts of one cluster have led.
+    """
+    if one_shot.started is None or one_shot.rival is None or one_shot.parts:
+        return [], None
+    scores, name = one_shot.rival.midway, describe(one_shot.rival.partition)
+    if scores is None or name == describe(clusters.partition):
+        return [], None
+    lead = lead_midway(one_shot.started, one_shot.rival)
+    return [Evidence(name, scores, GIVEN_UP)], within_noise(name, lead)
 
 
 def _one_cluster(run: Run, grouping: OneShot) -> OneShot:
@@ -245,7 +305,7 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     The parts must lead on held-out data after the first third of a training. Then REFINE trains a
     model for each part, and MERGE joins parts that held-out data do not tell apart; the joined
     cluster needs another REFINE. Parts of less than a tenth of the clients are unclustered, and
-    placed by RECLUSTER.
+    placed by RECLUSTER. Whichever leads continues where its trial ended.
     """
     profile, compared = grouping.choice.profile, grouping.compared
     if profile is None or compared is None:
@@ -256,10 +316,14 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     graph = threshold_graph(apart, middle)
     parts = cluster_graph(graph, options.graph, run.seed, options.restarts)
     parts = parts.embed(compared, m).drop_smaller_than(max(options.min_size, m // SMALL_PART))
-    if parts.num_clusters < 2 or not leads_early(run, options, parts):
+    if parts.num_clusters < 2:
         return grouping
+    in_parts = first_part(run, options, parts, "parts")
+    undivided = first_part(run, options, grouping.partition, "whole")
+    if lead_midway(in_parts, undivided) < 1:
+        return replace(grouping, started=undivided, rival=in_parts)
     return with_reason(
-        replace(grouping, partition=parts, parts=True),
+        replace(grouping, partition=parts, parts=True, started=in_parts, rival=undivided),
         f"cut into {parts.num_clusters} parts at profile {middle:.4g}",
         metric="profile", threshold=middle,
         warning="no gap: clients vary, and held-out data decide which parts of them stay apart",
@@ -300,7 +364,7 @@ def better(
     """
     scores = score(clusters)
     if rival.midway is not None:
-        given_up = Evidence(ONE_MODEL, rival.midway, "given up after a third of its training")
+        given_up = Evidence(ONE_MODEL, rival.midway, GIVEN_UP)
         return clusters, given_up, _doubt_of_lead(clusters, rival.midway, scores, grouping)
     rival_scores = score(rival)
     lead = compare(scores, rival_scores).t

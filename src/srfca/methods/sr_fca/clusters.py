@@ -24,6 +24,7 @@ class Clusters:
             was measured: ``[m]``.
         averaged: Whether a model is an average of others, and has not been trained since.
         individual_models: ``[m, P]``, if each client fine-tuned its cluster's model.
+        rounds_done: Rounds of TrimmedMeanGD that the models have been trained for.
     """
 
     partition: Partition
@@ -31,6 +32,7 @@ class Clusters:
     midway: ClientScores | None = None
     averaged: bool = False
     individual_models: Tensor | None = None
+    rounds_done: int = 0
 
     @classmethod
     def of(cls, labels: NDArray[np.int64], models: Tensor) -> Clusters:

@@ -202,7 +202,7 @@ class SRFCA(Method):
         if self.threshold == "auto":
             alone += min(1 / 3, self.trial_budget / self.local.steps)
             if self.trial_budget >= self.local.steps:
-                together += 1 + (2 / 3 if self.refine_steps > 1 else 0)
+                together += 1 + (1 / 3 if self.refine_steps else 0)
         return alone + together * self.participation
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,18 +45,35 @@ def outliers(
     beyond = np.full(len(labels), -np.inf)
     every_log = np.log(np.maximum(distances, np.finfo(np.float64).tiny))
     inside = [every_log[members, cluster] for cluster, members in enumerate(trained_by)]
+    spread_of_all = pooled_spread([logs for logs in inside if len(logs) >= FEW])
     for cluster, logs in enumerate(every_log.T[: len(inside)]):
         few = len(inside[cluster]) < FEW
         usual = np.concatenate(inside) if few else inside[cluster]
         usual = usual[np.isfinite(usual)]
         if len(usual):
-            middle = np.median(usual)
-            spread = 1.4826 * np.median(np.abs(usual - middle))
-            limit = middle + max(np.log(MIN_SEPARATION), FAR * spread)
+            spread = max(pooled_spread([usual]), spread_of_all)
+            limit = np.median(usual) + max(np.log(MIN_SEPARATION), FAR * spread)
             beyond = np.where(labels == cluster, logs - limit, beyond)
     gain = own_gain(alone_scores, scores)
     very_far = (beyond > np.log(MIN_SEPARATION)) & (gain > 0)
     return np.asarray((beyond > 0) & (gain > np.log(MIN_OWN_GAIN)) | very_far)
+
+
+def pooled_spread(groups: Sequence[NDArray[np.float64]]) -> float:
+    """Return the standard deviation within groups, by the median of absolute deviations.
+
+    Args:
+        groups: Values of each group; those that are not finite do not count.
+
+    Returns:
+        The standard deviation, 0 if there are no values.
+
+    >>> pooled_spread([np.array([1.0, 2.0, 3.0]), np.array([7.0, 8.0, 9.0]), np.array([np.nan])])
+    1.4826
+    """
+    finite = [values[np.isfinite(values)] for values in groups]
+    deviations = [np.abs(values - np.median(values)) for values in finite if len(values)]
+    return 1.4826 * float(np.median(np.concatenate(deviations))) if deviations else 0.0
 
 
 def own_gain(alone_scores: ClientScores, scores: ClientScores) -> NDArray[np.float64]:

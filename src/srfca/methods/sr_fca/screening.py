@@ -34,7 +34,7 @@ MISFIT = 1.5
 """Factor by which models of others fit a client better than its own, from which on that is useless.
 """
 GAP = 1.6
-"""Factor between such misfits and those of all other clients, without which nobody is useless."""
+"""Factor between misfits of bad clients and of all others, without which nobody is useless."""
 BAD_FIT = 4.0
 """Factor by which a distrusted client's model fits others worse than usual if it is useless."""
 _BETTER = 3
@@ -185,15 +185,33 @@ def useless(losses: PeerLosses) -> Mask:
         [False, False, False, False, False, True]
     """
     better = _third_best(losses.reported)
-    comparable = np.isfinite(better) & np.isfinite(losses.of_own_model)
-    tiny = np.finfo(np.float64).tiny
-    misfit = np.log(losses.of_own_model + tiny) - np.log(better + tiny)
-    misfits: Mask = (misfit > np.log(MISFIT)) & np.isfinite(better)
-    others_misfit = misfit[comparable & ~misfits]
-    if misfits.any() and len(others_misfit):
-        gap = np.nanmin(misfit[misfits]) - others_misfit.max()
-        misfits &= gap > np.log(GAP)
-    return _unless_many(misfits)
+    comparable = np.isfinite(better) & ~np.isnan(losses.of_own_model)
+    misfit = _logarithm(losses.of_own_model) - _logarithm(better)
+    return _unless_many(comparable & (misfit > _below_the_gap(misfit[comparable])))
+
+
+def _below_the_gap(misfits: Matrix) -> float:
+    """Return the largest misfit of clients that are not bad; infinity if none is bad.
+
+    Bad clients differ among themselves, and some may be just below ``MISFIT``. So the gap is the
+    widest one from there down to 0, where a client's own model is as good as those of others.
+
+    Args:
+        misfits: ``[n]`` logarithms of the factors by which models of others fit better.
+
+    >>> round(np.exp(_below_the_gap(np.log([30.0, 1.8, 1.4, 1.1, 0.03, 0.02]))), 2).item()
+    0.03
+    >>> _below_the_gap(np.log([1.6, 1.4, 1.2, 1.0, 0.9, 0.7]))
+    inf
+    """
+    ordered = np.sort(misfits)[::-1]
+    bad, doubtful = ((ordered > limit).sum() for limit in (np.log(MISFIT), 0.0))
+    if not bad or bad == len(ordered):
+        return np.inf
+    upper, lower = ordered[bad - 1 : doubtful], ordered[bad : doubtful + 1]
+    gaps = upper[: len(lower)] - lower
+    widest = int(gaps.argmax())
+    return float(lower[widest]) if gaps[widest] > np.log(GAP) else np.inf
 
 
 def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:

@@ -31,6 +31,7 @@ from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.optional_stages import final_training, place_unclustered
 from srfca.methods.sr_fca.scale import cluster_many, cluster_representatives
+from srfca.methods.sr_fca.step_distances import between_clusters, to_clusters
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -51,6 +52,8 @@ class OneShot:
         compared: The clients that the choice was made from; None if that is unknown.
         parts: Whether the clusters are parts of one whose clients vary without a gap.
         useless: Clients whose local model is useless, so that they train no cluster.
+        started: The clusters after the first part of their training, if a trial has done that.
+        rival: Other clusters that were behind them then.
     """
 
     partition: Partition
@@ -61,6 +64,8 @@ class OneShot:
     compared: Indices | None = None
     parts: bool = False
     useless: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    started: Clusters | None = None
+    rival: Clusters | None = None
 
     def notes(self) -> dict[str, Any]:
         """Return what ONE_SHOT decided and why, for the history."""
@@ -251,7 +256,9 @@ def merge_graph(run: Run, options: SRFCA, clusters: Clusters, one_shot: OneShot)
         losses = held_out_losses(run, clusters.models)
         return threshold_graph(~interchangeable(losses, clusters.partition), 0)
     models = cluster_representatives(run, options, clusters)
-    return threshold_graph(distance_named(one_shot.distance)(models, models), float(threshold))
+    distances = distance_named(one_shot.distance)(models, models)
+    run.describe(between_clusters=between_clusters(distances, float(threshold)))
+    return threshold_graph(distances, float(threshold))
 
 
 def distances_to_clusters(
@@ -265,6 +272,7 @@ def distances_to_clusters(
     values = distance_named(one_shot.distance)(local_models, representatives)
     distances = np.full((len(clusters.partition), len(clusters.models)), np.nan)
     distances[local_models.clients] = np.where(np.isfinite(values), values, np.nan)
+    run.describe(to_clusters=to_clusters(distances, clusters.partition.labels))
     return distances
 
 

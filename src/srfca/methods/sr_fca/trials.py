@@ -32,7 +32,35 @@ ENOUGH = 0.5
 """Standard errors that more steps of fine-tuning must bring for the trial to go on."""
 
 
-def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clusters:
+def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clusters:
+    """Train clusters for the first part of TrimmedMeanGD, and score them on held-out data.
+
+    Args:
+        run: The run.
+        options: The parameters.
+        partition: The clusters.
+        name: Of the trial: it decides the draws.
+
+    Returns:
+        The clusters, with ``midway`` scores.
+    """
+    stage, clusters = f"TRY {name}", Clusters.untrained(partition, run.initial_model())
+    clusters = trimmed_mean_rounds(run, options, clusters, options.segments[0], stage, name)
+    scores = held_out_scores(run, clusters.models, partition.labels)
+    run.add_scores(stage, scores, partition.labels, partition.num_clusters)
+    return replace(clusters, midway=scores)
+
+
+def lead_midway(first: Clusters, second: Clusters) -> float:
+    """Return by how many standard errors the first led after the first part of a training."""
+    assert first.midway is not None
+    assert second.midway is not None
+    return compare(first.midway, second.midway).t
+
+
+def together(
+    run: Run, options: SRFCA, rival: Clusters, clearly: float, started: Clusters | None = None
+) -> Clusters:
     """Train one model for all clients, as TrimmedMeanGD trains a cluster.
 
     Args:
@@ -40,12 +68,15 @@ def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clust
         options: The parameters.
         rival: Clusters, with their scores after the first part of the training.
         clearly: Standard errors by which the rival must lead after that part to end the trial.
+        started: The one cluster after the first part of its training, if that was done.
 
     Returns:
         One cluster; with ``midway`` scores if the trial ended there.
     """
     clusters = Clusters.untrained(one_cluster(run), run.initial_model())
-    for rounds in options.segments:
+    if started is not None:
+        clusters = replace(started, midway=None)
+    for rounds in options.segments[bool(clusters.rounds_done) :]:
         if rounds.start and rival.midway is not None:
             scores = held_out_scores(run, clusters.models, clusters.partition.labels)
             run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
@@ -56,24 +87,6 @@ def together(run: Run, options: SRFCA, rival: Clusters, clearly: float) -> Clust
     notes = {"given_up": clusters.midway is not None}
     run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
-
-
-def leads_early(run: Run, options: SRFCA, partition: Partition) -> bool:
-    """Tell whether clusters do better than one model after the first part of a training.
-
-    Args:
-        run: The run.
-        options: The parameters.
-        partition: The clusters.
-    """
-    scores = []
-    for name, rivals in (("parts", partition), ("whole", one_cluster(run))):
-        clusters = Clusters.untrained(rivals, run.initial_model())
-        rounds, stage = options.segments[0], f"SPLIT {name}"
-        clusters = trimmed_mean_rounds(run, options, clusters, rounds, stage, f"split {name}")
-        scores.append(held_out_scores(run, clusters.models, rivals.labels))
-        run.add_scores(stage, scores[-1], rivals.labels, rivals.num_clusters)
-    return compare(*scores).t >= 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ def considered_answers(view: RunView) -> Figure | None:
             "answer": _name(c),
             "score": short(c[score]),
             "text": (f"{c[score]:.1%}" if score == "accuracy" else f"{c[score]:.4g}")
-            + (" chosen" if (c["name"], c["variant"]) == chosen else ""),
+            + ("\nchosen" if (c["name"], c["variant"]) == chosen else ""),
             "color": BLUE if (c["name"], c["variant"]) == chosen else NONE,
         }
         for c in considered
@@ -33,10 +33,10 @@ def considered_answers(view: RunView) -> Figure | None:
     best_first = sorted(considered, key=lambda c: c[score], reverse=score == "accuracy")
     order = alt.Scale(domain=[_name(c) for c in best_first])
     largest = max(c[score] for c in considered)
-    room = alt.Scale(domain=[0, 1.18 * largest or 1.0], nice=False)  # for texts beside the bars
-    axis = alt.Axis(tickCount=5)
+    room = alt.Scale(domain=[0, 1.32 * largest or 1.0], nice=False)  # for texts beside the bars
+    axis = alt.Axis(tickCount=5, labelOverlap=True)
     if score == "accuracy":
-        axis = alt.Axis(format=".0%", values=[part / 5 for part in range(6)])
+        axis = alt.Axis(format=".0%", values=[part / 5 for part in range(6)], labelOverlap=True)
     base = alt.Chart(values(lines)).encode(
         y=alt.Y(
             "answer:N",
@@ -48,8 +48,7 @@ def considered_answers(view: RunView) -> Figure | None:
         tooltip=[alt.Tooltip("answer:N"), alt.Tooltip("text:N", title=score)],
     )
     bars = base.mark_bar(height={"band": 0.6}).encode(color=alt.Color("color:N", scale=None))
-    text = base.mark_text(align="left", dx=5, fontWeight="bold")
-    chart = layer(bars, text.encode(text="text:N"))
+    chart = layer(bars, *(_texts(base, is_chosen) for is_chosen in (False, True)))
     caption = (
         "What the clients' held-out data say about every answer that was considered. The one that "
         "was chosen is marked."
@@ -62,6 +61,16 @@ def considered_answers(view: RunView) -> Figure | None:
         height=40 * len(lines),
         fields=("answer", "score"),
     )
+
+
+def _texts(base: alt.Chart, is_chosen: bool) -> alt.Chart:
+    """Return the texts beside the bars: of the chosen answer, two lines, or of all others."""
+    chosen = base.transform_filter(f"(datum.color === '{BLUE}') === {str(is_chosen).lower()}")
+    text = chosen.mark_text(
+        align="left", dx=5, dy=-7 if is_chosen else 0, fontWeight="bold", lineBreak="\n"
+    )
+    chart: alt.Chart = text.encode(text="text:N")
+    return chart
 
 
 def _name(considered: Mapping[str, Any]) -> str:

@@ -18,23 +18,28 @@ MAP_CLIENTS = 800
 
 
 def client_map(view: RunView) -> Figure | None:
-    """Draw the clients by classical scaling of their distances, or by their individual models."""
+    """Draw the clients by their distances, by their individual models, or else by losses.
+
+    Distances are scaled classically; losses are those of the clusters' models.
+    """
     shown = sample_clients(view.labels, MAP_CLIENTS)
-    stage = view.distance_stage
+    stage, near, embedding = view.distance_stage, "have similar models", None
     if stage is not None and stage.distances is not None:
         embedding = scaled(np.asarray(stage.distances[np.ix_(shown, shown)], dtype=np.float64))
         origin = "the distances between their local models"
     elif view.individual_models is not None:
         rows = view.individual_models[shown].detach().cpu().double().numpy()
         embedding, origin = principal(rows), "their models"
-    else:
-        return None
+    elif (embedding := _by_losses(view, shown)) is not None:
+        shown = shown[np.isfinite(embedding[0]).all(1)]
+        embedding = embedding[0][np.isfinite(embedding[0]).all(1)], embedding[1]
+        near, origin = "are served by the same models", "the losses of the clusters' models"
     if embedding is None:
         return None
     places, explained = embedding
     caption = (
-        f"Each point is a client; near points have similar models. The two axes keep "
-        f"{explained:.0%} of what {origin} say{_colors_and_shapes(view)}."
+        f"Each point is a client; near points {near}. The two axes keep {explained:.0%} of what "
+        f"{origin} say{_colors_and_shapes(view)}."
     )
     if len(shown) < view.num_clients:
         caption += f" {len(shown)} of the {view.num_clients:,} clients are shown."
@@ -47,6 +52,14 @@ def client_map(view: RunView) -> Figure | None:
         height=380,
         fields=("client", "cluster", "x", "y"),
     )
+
+
+def _by_losses(view: RunView, shown: Indices) -> tuple[Numbers, float] | None:
+    """Return places of clients by the losses of the clusters' models, if the analysis has them."""
+    structure = None if view.analysis is None else view.analysis.structure
+    if structure is None or structure.places is None:
+        return None
+    return structure.places[shown], structure.explained
 
 
 def _colors_and_shapes(view: RunView) -> str:

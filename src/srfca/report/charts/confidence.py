@@ -19,8 +19,8 @@ def client_confidence(view: RunView) -> Figure | None:
         return None
     caption = (
         "How sure it is that a client belongs to its cluster rather than to another one, from the "
-        f"losses on its held-out data. Clients left of the dashed line, {DOUBTFUL:.0%}, are "
-        f"doubtful.{drawn.remark}"
+        "losses on its training and held-out data. Clients left of the dashed line, "
+        f"{DOUBTFUL:.0%}, are doubtful.{drawn.remark}"
     )
     heading = "How sure the clusters are"
     return Figure("confidence", heading, drawn.chart, caption, height=drawn.height, fields=FIELDS)

@@ -21,9 +21,10 @@ def class_shares(view: RunView) -> Figure | None:
     differences = None if view.analysis is None else view.analysis.differences
     if differences is None:
         return None
-    parts = [part for part in differences.by_cluster if part.class_shares][:MAX_CLUSTERS]
-    if not parts:
+    every = [part for part in differences.by_cluster if part.class_shares]
+    if not every:
         return None
+    parts = every[:MAX_CLUSTERS]
     lines = [
         {
             "cluster": str(part.cluster), "class": name, "share": short(share),
@@ -64,6 +65,10 @@ def class_shares(view: RunView) -> Figure | None:
         color = alt.condition(f"datum.share > {half:.4f}", alt.value("white"), alt.value("#222222"))
         layers.append(base.mark_text(fontSize=11).encode(text="text:N", color=color))
     caption = "How common each class is among the samples of each cluster, in percent."
+    if len(every) > len(parts):
+        caption += f" The first {len(parts)} of {len(every):,} clusters are shown."
+    if len(every[0].class_shares) > MAX_CLASSES:
+        caption += f" The first {MAX_CLASSES} of {len(every[0].class_shares):,} classes are shown."
     return Figure(
         "classes", "Classes of each cluster", layer(*layers), caption, height=26 * len(parts),
         fields=("cluster", "class", "share", "others"),

@@ -19,6 +19,8 @@ MATRIX_CLIENTS = 120
 """Most clients of a matrix."""
 LABELED_SHARE = 0.045
 """Clusters of a smaller share of the clients have no label beside the matrix."""
+MANY_CLUSTERS = 16
+"""From this many boundaries on they are thin."""
 UNKNOWN = -1
 """Stands for an unknown distance."""
 
@@ -114,7 +116,8 @@ def _boundaries(labels: Labels) -> alt.LayerChart:
     """Return lines between the clusters."""
     ends = (np.flatnonzero(np.diff(labels)) + 1).tolist()
     chart = alt.Chart(values({"end": end} for end in ends))
-    line = chart.mark_rule(color="white", strokeWidth=1.5)
+    width = 1.5 if len(ends) < MANY_CLUSTERS else 0.4  # thin lines, or they hide the cells
+    line = chart.mark_rule(color="white", strokeWidth=width)
     return layer(line.encode(x="end:Q"), line.encode(y="end:Q"))
 
 

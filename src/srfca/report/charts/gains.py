@@ -34,10 +34,9 @@ def _gains(view: RunView, name: str, heading: str, other: ClientScores | None) -
         return None
     percent = reference.answer.accuracy is not None and other.accuracy is not None
     data = {"validation": "held-out", "train": "training"}.get(reference.split, reference.split)
-    title = f"{'accuracy' if percent else 'loss'} gained on {data} data"
-    drawn = strips(
-        view, client_gains(reference.answer, other), title, "+.1%" if percent else "+.3~g", 0
-    )
+    numbers = client_gains(reference.answer, other) * (100 if percent else 1)
+    title = f"{'points of accuracy' if percent else 'loss'} gained on {data} data"
+    drawn = strips(view, numbers, title, "+.1f" if percent else "+.3~g", 0)
     if drawn is None:
         return None
     caption = (

@@ -92,16 +92,16 @@ def recorded_histogram(experiment: str, distances: Mapping[str, Any]) -> Figure:
     lines = [
         line
         for kind, name in ((SAME, "same"), (OTHER, "different"))
-        for line in _counted(np.asarray(distances[name]), end, kind)
+        for line in counted(np.asarray(distances[name]), end, kind)
     ]
     title = "distance between local models"
-    layers: list[Drawing] = [_bars(lines, title, axis)]
+    layers: list[Drawing] = [bars(lines, title, axis)]
     caption = (
         f"{experiment}: how far apart the local models of two clients are after ONE_SHOT, by "
         f"{distances['of']}, each as shares of its kind."
     )
     if shown:
-        layers.append(_line(float(threshold), axis))
+        layers.append(threshold_line(float(threshold), axis))
         caption += " Clients nearer than λ, the dashed line, were joined by an edge."
     return Figure(
         f"distances-{experiment}", "How far apart clients are", layer(*layers), caption, height=220
@@ -146,9 +146,9 @@ def _histogram(
         for kind, chosen in ((SAME, pairs & same), (OTHER, pairs & ~same))
         for line in _shares(matrix[chosen], end, kind)
     ]
-    layers: list[Drawing] = [_bars(lines, title, end)]
+    layers: list[Drawing] = [bars(lines, title, end)]
     if limits is not None:
-        layers = [_band(limits, end), *layers, _line(limits[0], end)]
+        layers = [_band(limits, end), *layers, threshold_line(limits[0], end)]
     return layer(*layers)
 
 
@@ -163,10 +163,10 @@ def _shares(distances: Numbers, end: float, kind: str) -> list[dict[str, object]
     if not len(distances):
         return []
     counts, _ = np.histogram(np.clip(distances, 0, end), BINS, (0, end))
-    return _counted(counts, end, kind)
+    return counted(counts, end, kind)
 
 
-def _counted(counts: NDArray[np.int64], end: float, kind: str) -> list[dict[str, object]]:
+def counted(counts: NDArray[np.int64], end: float, kind: str) -> list[dict[str, object]]:
     """Return the share of each bin from 0 to the end, without empty ones."""
     edges, total = np.linspace(0, end, len(counts) + 1), counts.sum()
     return [
@@ -179,10 +179,25 @@ def _counted(counts: NDArray[np.int64], end: float, kind: str) -> list[dict[str,
     ]  # fmt: skip
 
 
-def _bars(lines: list[dict[str, object]], title: str, end: float) -> alt.Chart:
+def bars(
+    lines: list[dict[str, object]],
+    title: str,
+    end: float,
+    kinds: tuple[str, str] = (SAME, OTHER),
+    legend_title: str = "pairs of clients in",
+) -> alt.Chart:
+    """Return the bars of two kinds of distances: the first filled, the second outlined.
+
+    Args:
+        lines: As of ``counted``.
+        title: Of the distances.
+        end: Of their axis.
+        kinds: The two kinds.
+        legend_title: What they are.
+    """
     scale = alt.Scale(domain=[0, short(end) or 1], nice=False)
-    colors = alt.Scale(domain=[SAME, OTHER], range=[BLUE, VERMILION])
-    legend = alt.Legend(title="pairs of clients in", orient="top")
+    colors = alt.Scale(domain=list(kinds), range=[BLUE, VERMILION])
+    legend = alt.Legend(title=legend_title, orient="top")
     chart: alt.Chart = (
         alt.Chart(values(lines))
         .mark_bar(strokeWidth=1.2)
@@ -192,7 +207,9 @@ def _bars(lines: list[dict[str, object]], title: str, end: float) -> alt.Chart:
             y=alt.Y("share:Q", stack=None, axis=alt.Axis(format="%", tickCount=4), title="share"),
             fill=alt.Fill("pairs:N", scale=colors, legend=legend),
             stroke=alt.Stroke("pairs:N", scale=colors, legend=legend),
-            fillOpacity=alt.condition(f"datum.pairs === '{SAME}'", alt.value(0.75), alt.value(0.2)),
+            fillOpacity=alt.condition(
+                f"datum.pairs === '{kinds[0]}'", alt.value(0.75), alt.value(0.2)
+            ),
             tooltip=[
                 alt.Tooltip("pairs:N"),
                 alt.Tooltip("from:Q", format=".3~g"),
@@ -214,7 +231,8 @@ def _band(limits: tuple[float, float, float], end: float) -> alt.Chart:
     return chart
 
 
-def _line(threshold: float, end: float) -> alt.LayerChart:
+def threshold_line(threshold: float, end: float) -> alt.LayerChart:
+    """Return a dashed line at lambda, with its value."""
     chart = alt.Chart(values([{"threshold": short(threshold), "text": f"λ = {threshold:.3g}"}]))
     line = chart.mark_rule(strokeWidth=2, strokeDash=[6, 3]).encode(x="threshold:Q")
     far = threshold > 0.8 * end

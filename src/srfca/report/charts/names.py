@@ -19,11 +19,12 @@ from srfca.report.charts.gains import gains_over_alone, gains_over_one_model
 from srfca.report.charts.histogram import distance_histogram, profile_histogram
 from srfca.report.charts.moves import client_moves
 from srfca.report.charts.scores import client_scores
+from srfca.report.charts.step_histograms import merge_histogram, recluster_histogram
 from srfca.report.view import RunView
 
 ChartName = Literal[
     "answers", "scores", "gains", "gains_alone", "confidence", "map", "distances", "histogram",
-    "profiles", "classes", "layers", "moves", "accuracy", "loss", "cost",
+    "profiles", "recluster", "merge", "classes", "layers", "moves", "accuracy", "loss", "cost",
 ]  # fmt: skip
 """Charts of a run."""
 CHARTS: dict[ChartName, Callable[[RunView], Figure | None]] = {
@@ -36,6 +37,8 @@ CHARTS: dict[ChartName, Callable[[RunView], Figure | None]] = {
     "distances": distance_matrix,
     "histogram": distance_histogram,
     "profiles": profile_histogram,
+    "recluster": recluster_histogram,
+    "merge": merge_histogram,
     "classes": class_shares,
     "layers": layer_differences,
     "moves": client_moves,
@@ -63,16 +66,26 @@ def all_figures(views: Sequence[RunView]) -> dict[str, Figure]:
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def figure(view: RunView, name: ChartName) -> Figure:
+def figure(view: RunView, name: ChartName | None = None) -> Figure:
     """Return a chart of a run.
+
+    Args:
+        view: The run.
+        name: Of the chart. None is the map, or the first one that there is.
 
     Raises:
         InputError: If there is no such chart, or this run has nothing to draw in it.
     """
+    if name is None:
+        made = client_map(view) or next(iter(figures(view).values()), None)
+        require(made is not None, "this run has nothing to draw")
+        assert made is not None
+        return made
     if name not in CHARTS:
         raise unknown("chart", name, CHARTS)
     made = CHARTS[name](view)
     if made is None:
         present = ", ".join(figures(view)) or "none"
-        raise InputError(f"this run has nothing to draw in {name!r}; it has: {present}")
+        more = "" if view.analysis else "; with its federation, plot(name, federation), it has more"
+        raise InputError(f"this run has nothing to draw in {name!r}; it has: {present}{more}")
     return made

@@ -73,7 +73,7 @@ def strips(
     axis = (
         percent_axis(tickCount=6)
         if form == ".1%"
-        else alt.Axis(format=form.replace(".1%", ".0%"), tickCount=6)
+        else alt.Axis(format=form.replace(".1f", ".3~g"), tickCount=6)
     )
     x = alt.X("value:Q", title=title, axis=axis, scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(

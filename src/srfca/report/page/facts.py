@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from srfca.analysis.names import percent
 from srfca.analysis.sentences import gains
 from srfca.federation import Budget
 from srfca.report.view import RunView
@@ -87,7 +88,9 @@ def _sure_facts(view: RunView) -> list[Fact]:
     if not len(finite):
         return []
     doubtful = int(confidence.doubtful.sum())
-    return [Fact("mean confidence", f"{finite.mean():.0%}", f"{doubtful:,} clients doubtful")]
+    return [
+        Fact("mean confidence", percent(float(finite.mean())), f"{doubtful:,} clients doubtful")
+    ]
 
 
 def _cost_facts(view: RunView) -> list[Fact]:

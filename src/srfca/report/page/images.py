@@ -1,15 +1,17 @@
-"""Mean inputs of clusters as small pictures, for federations of images."""
+"""Mean and single inputs of clusters as small pictures, for federations of images."""
 
 from __future__ import annotations
 
 import base64
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from srfca.analysis.differences import SampleInput
 from srfca.report.view import RunView
 
 MAX_IMAGES = 24
@@ -18,45 +20,109 @@ MAX_IMAGES = 24
 
 @dataclass(frozen=True)
 class Image:
-    """The mean input of a cluster.
+    """An input as a picture.
+
+    Args:
+        source: A PNG as an address that holds its data.
+        text: What it is, for readers of the page that cannot see it.
+        title: What is below it.
+    """
+
+    source: str
+    text: str
+    title: str
+
+
+@dataclass(frozen=True)
+class ClusterImages:
+    """The pictures of a cluster.
 
     Args:
         cluster: Its label.
-        source: A PNG as an address that holds its data.
+        mean: Its mean input.
+        samples: Single inputs of its clients, if there are some.
     """
 
     cluster: int
-    source: str
+    mean: Image
+    samples: tuple[Image, ...] = ()
 
 
-def mean_images(view: RunView) -> list[Image]:
-    """Return the mean input of each cluster, if inputs are images; all on one scale."""
+@dataclass(frozen=True)
+class Gallery:
+    """The pictures of all clusters that are shown.
+
+    Args:
+        clusters: Their pictures; none if inputs are no images.
+        remark: What is shown.
+    """
+
+    clusters: tuple[ClusterImages, ...] = ()
+    remark: str = ""
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether there are single inputs."""
+        return any(part.samples for part in self.clusters)
+
+
+def gallery(view: RunView) -> Gallery:
+    """Return the mean input of each cluster, and single ones, if inputs are images."""
     differences = None if view.analysis is None else view.analysis.differences
     if differences is None or differences.input_shape is None:
-        return []
-    images = {
-        part.cluster: pixels
-        for part in differences.by_cluster[:MAX_IMAGES]
-        if (pixels := _pixels(part.mean_input, differences.input_shape)) is not None
-    }
-    if not images:
-        return []
-    every = np.concatenate([pixels.ravel() for pixels in images.values()])
-    low, high = float(every.min()), float(every.max())
-    return [
-        Image(cluster, as_png((pixels - low) / ((high - low) or 1.0)))
-        for cluster, pixels in images.items()
-    ]
+        return Gallery()
+    shape = differences.input_shape
+    shown = differences.by_cluster[:MAX_IMAGES]
+    means = _on_one_scale([_pixels(part.mean_input, shape) for part in shown])
+    singles = [(part, sample) for part in shown for sample in part.sample_inputs]
+    pictures = iter(_on_one_scale([_pixels(sample.values, shape) for _, sample in singles]))
+    clusters = []
+    for part, mean in zip(shown, means, strict=True):
+        samples = [(sample, next(pictures)) for sample in part.sample_inputs]
+        if mean is not None:
+            title = Image(mean, f"Mean input of cluster {part.cluster}", "mean")
+            made = (_sample_image(*pair, part.class_names) for pair in samples)
+            images = tuple(image for image in made if image is not None)
+            clusters.append(ClusterImages(part.cluster, title, images))
+    if not clusters:
+        return Gallery()
+    return Gallery(tuple(clusters), _remark(len(clusters), len(differences.by_cluster), singles))
 
 
-def _pixels(mean: tuple[float, ...] | None, shape: tuple[int, ...]) -> NDArray[np.float64] | None:
-    """Return a mean input as an image ``[h, w]`` or ``[h, w, 3]``, None if it is no image."""
-    if mean is None or len(mean) != int(np.prod(shape)):
+def _sample_image(
+    sample: SampleInput, source: str | None, class_names: tuple[str, ...]
+) -> Image | None:
+    if source is None:
         return None
-    pixels = np.asarray(mean, dtype=np.float64).reshape(shape)
-    if pixels.ndim == 1:
-        side = round(len(mean) ** 0.5)
-        return pixels.reshape(side, side) if side > 3 and side * side == len(mean) else None
+    target = "" if sample.target is None else f"class {class_names[sample.target]}"
+    text = ", ".join(part for part in (f"Sample of client {sample.client}", target) if part)
+    return Image(source, text, target or sample.client)
+
+
+def _remark(shown: int, total: int, singles: Sequence[object]) -> str:
+    what = "The mean input of each cluster, on a common scale"
+    if singles:
+        what += ", and single training samples of its clients"
+    left_out = f" The first {shown} of {total:,} clusters are shown." if shown < total else ""
+    return f"{what}.{left_out}"
+
+
+def _on_one_scale(images: Sequence[NDArray[np.float64] | None]) -> list[str | None]:
+    """Return images as addresses of PNGs: the least of all numbers is black, the largest white."""
+    numbers = [pixels.ravel() for pixels in images if pixels is not None]
+    if not numbers:
+        return [None] * len(images)
+    every = np.concatenate(numbers)
+    low, high = float(every.min()), float(every.max())
+    width = (high - low) or 1.0
+    return [None if pixels is None else as_png((pixels - low) / width) for pixels in images]
+
+
+def _pixels(values: tuple[float, ...] | None, shape: tuple[int, ...]) -> NDArray[np.float64] | None:
+    """Return an input as an image ``[h, w]`` or ``[h, w, 3]``, None if it is no image."""
+    if values is None or len(values) != int(np.prod(shape)):
+        return None
+    pixels = np.asarray(values, dtype=np.float64).reshape(shape)
     if pixels.ndim == 3:
         if shape[0] not in (1, 3):
             return None

@@ -8,7 +8,7 @@ from srfca.report import words
 from srfca.report.answer import difference_lines
 from srfca.report.charts.names import figures
 from srfca.report.page.facts import facts
-from srfca.report.page.images import mean_images
+from srfca.report.page.images import gallery
 from srfca.report.page.page import Section, View, chart_data, macros
 from srfca.report.page.tables import (
     STAGE_COLUMNS,
@@ -22,7 +22,7 @@ from srfca.report.view import RunView
 _CHARTS = {
     "gains": ("Gains", [["gains"], ["gains_alone"]]),
     "confidence": ("Confidence", [["confidence"]]),
-    "distances": ("Distances", [["distances"], ["histogram", "profiles"]]),
+    "distances": ("Distances", [["distances", "recluster"], ["histogram", "profiles", "merge"]]),
     "moves": ("Moves", [["moves"]]),
     "curves": ("Learning curves", [["accuracy"], ["loss"]]),
 }
@@ -53,7 +53,7 @@ def run_view(
         "stage_columns": STAGE_COLUMNS,
         "settings": setting_lines(view),
         "differences": [] if view.analysis is None else difference_lines(view.analysis),
-        "images": mean_images(view),
+        "gallery": gallery(view),
         "seed": view.seed,
         "clustered": view.clustered,
         "versions": view.versions,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from srfca.analysis.gains import client_gains
+from srfca.analysis.names import percent, signed
 from srfca.clustering.partition import Indices
 from srfca.report.palette import cluster_name
 from srfca.report.sampling import sample_clients, short
@@ -101,20 +102,20 @@ def _analysis_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
         return {}
     lines = view.analysis.clusters()
     place = {name: number for number, name in enumerate(lines["cluster"])}
-    percent = view.clients.accuracy is not None
+    accuracies = view.clients.accuracy is not None
 
     def cells(name: str, write: Callable[[float], str]) -> list[str]:
         values = [lines[name][place[c]] if c in place else None for c in clusters]
         return ["-" if value is None else write(value) for value in values]
 
     def gain(value: float) -> str:
-        return f"{100 * value:+.1f}" if percent else f"{-value:+.3g}"
+        return signed(100 * value, ".1f") if accuracies else signed(-value, ".3g")
 
-    unit = "points over" if percent else "loss against"
+    unit = "points over" if accuracies else "loss against"
     return {
         f"{unit} one model": cells("gain_over_global", gain),
         f"{unit} alone": cells("gain_over_alone", gain),
-        "confidence": cells("confidence", "{:.0%}".format),
+        "confidence": cells("confidence", percent),
         "stability": cells("stability", "{:.2f}".format),
     }
 
@@ -217,7 +218,7 @@ def _analysis_columns(view: RunView) -> list[tuple[str, str, Numbers | None]]:
     if confidence is not None:
         following = np.where(confidence.next_cluster >= 0, confidence.next_cluster, np.nan)
         columns += [
-            ("confidence", "percent", confidence.confidence),
+            ("confidence", "confidence", confidence.confidence),
             ("next cluster", "whole", following),
         ]
     if reference is not None:

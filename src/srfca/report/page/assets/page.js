@@ -115,13 +115,15 @@
     return element;
   }
 
+  const signed = (text) => (Number(text) === 0 ? text.replace("-", "") : Number(text) > 0 ? `+${text}` : text);
   const FORMATS = {
     text: (value) => value,
     whole: (value) => (value === null || value < 0 ? "-" : value.toLocaleString("en")),
     percent: (value) => (value === null ? "-" : `${(100 * value).toFixed(1)} %`),
-    points: (value) => (value === null ? "-" : `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}`),
+    confidence: (value) => (value === null ? "-" : value > 0.995 ? ">99 %" : value < 0.005 ? "<1 %" : `${(100 * value).toFixed(0)} %`),
+    points: (value) => (value === null ? "-" : signed((100 * value).toFixed(1))),
     number: (value) => (value === null ? "-" : String(Number(value.toPrecision(3)))),
-    change: (value) => (value === null ? "-" : `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))}`),
+    change: (value) => (value === null ? "-" : signed(String(Number(value.toPrecision(3))))),
     cluster: (value) => (value < 0 ? "none" : String(value)),
   };
   const LENGTH = 25;

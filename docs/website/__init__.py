@@ -1,0 +1,1 @@
+"""What the site has beside the pages: toctrees, generated pages, and a check of what was built."""

@@ -1,0 +1,278 @@
+"""A worker: a process of the cluster that simulates the clients of one shard or more."""
+
+from __future__ import annotations
+
+import resource
+import traceback
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from srfca.engine.simulation import Simulation
+from srfca.errors import InputError
+from srfca.federation.requests import Request
+from srfca.ray.description import Description, Moments
+from srfca.ray.messages import Message, pack, unpack
+from srfca.ray.reductions import (
+    Participants,
+    ShardTraining,
+    TrainedRows,
+    aggregate_parts,
+    change_bounds,
+    train,
+)
+from srfca.ray.shards import MakeData
+
+MAX_KEPT = 8
+"""Sets of participants that a shard remembers."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all shards have in common.
+
+    Args:
+        model: As for ``Simulation``.
+        arguments: Of ``Simulation``, besides data and model.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker replies.
+
+    Args:
+        value: The answer.
+        error: What was raised instead, if something was.
+        warnings: Texts and kinds of warnings.
+    """
+
+    value: Any = None
+    error: Exception | None = None
+    warnings: tuple[tuple[str, type[Warning]], ...] = ()
+
+    @classmethod
+    def of(cls, answer: Callable[[], Any]) -> Answer:
+        """Return what a function returns or raises, and what srfca warns of meanwhile."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                value, error = answer(), None
+            except Exception as raised:  # it is the driver's to raise
+                value, error = None, _sendable(raised)
+        ours = [w for w in caught if w.category.__module__.startswith("srfca.")]
+        for warning in caught:
+            if warning not in ours:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+        return cls(value, error, tuple((str(w.message), w.category) for w in ours))
+
+    def get(self) -> Any:
+        """Return the value.
+
+        Raises:
+            Exception: What was raised on the worker.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return an error that can be pickled, and says where it was raised unless a user can tell."""
+    if isinstance(error, InputError):
+        return InputError(str(error))
+    return RuntimeError(f"a worker raised:\n{''.join(traceback.format_exception(error))}")
+
+
+class Shard:
+    """The clients of one shard, on their worker."""
+
+    def __init__(self, make_data: MakeData, settings: Settings, has_gpu: bool) -> None:
+        arguments = dict(settings.arguments)
+        if arguments.get("device", "auto") == "auto":
+            arguments["device"] = "cuda" if has_gpu else "cpu"
+        self.simulation = Simulation(make_data(), settings.model, **arguments)
+        self._participants: OrderedDict[str, Participants] = OrderedDict()
+        self._trained: TrainedRows | None = None
+
+    def describe(self) -> Description:
+        """Return what the driver has to know."""
+        simulation, data = self.simulation, self.simulation.data
+        is_squared = simulation.signature.loss == "squared_error"
+        return Description(
+            client_ids=tuple(simulation.client_ids),
+            sizes={split: simulation.sizes_of(split).cpu() for split in simulation.splits},
+            signature=simulation.signature,
+            fingerprint=data.fingerprint(),
+            settings_fingerprint=simulation.settings_fingerprint(),
+            constant_loss=simulation.constant_loss,
+            targets=Moments.of(simulation.samples_of("train").y) if is_squared else None,
+            num_classes=simulation.num_classes,
+            schema=data.schema,
+            truth=None if data.truth is None else data.truth.labels,
+            device=str(simulation.device),
+        )
+
+    def ask(self, request: Request[Any], models: Tensor | None = None) -> Any:
+        """Answer a request. Models that all shards get may come apart."""
+        if models is not None:
+            request = replace(request, models=models)  # type: ignore[call-arg]
+        return self.simulation.ask(request).values
+
+    def train(
+        self, training: ShardTraining, name: str, participants: Participants | None
+    ) -> NDArray[np.int64]:
+        """Do the training of a round, and keep the rows.
+
+        Args:
+            training: How to train.
+            name: Of the participants, by which they are remembered.
+            participants: The clients that take part; None if they are remembered.
+
+        Returns:
+            The positions of rows that are infinite or NaN.
+        """
+        if participants is not None:
+            self._participants[name] = participants
+            while len(self._participants) > MAX_KEPT:
+                self._participants.popitem(last=False)
+        self._participants.move_to_end(name)
+        self._trained = None
+        self._trained = train(self.simulation, training, self._participants[name])
+        return self._trained.not_finite
+
+    def train_and_sum(
+        self, training: ShardTraining, name: str, participants: Participants | None, weighted: bool
+    ) -> tuple[NDArray[np.int64], Any]:
+        """Do the training of a round, and return the sums of the rows that are finite."""
+        bad = self.train(training, name, participants)
+        sums = self._rows(bad).sums(weighted)
+        self._trained = None
+        return bad, sums
+
+    def lengths(self, bad: NDArray[np.int64]) -> list[Tensor]:
+        """Return the lengths of changes, without those of bad rows."""
+        return self._rows(bad).lengths()
+
+    def sums(self, bad: NDArray[np.int64], weighted: bool, bounds: Any = None) -> Any:
+        """Return the sums of the rows that are not bad."""
+        return self._shortened(bad, bounds).sums(weighted)
+
+    def part(
+        self, bad: NDArray[np.int64], clusters: list[int], start: int, stop: int, bounds: Any = None
+    ) -> Any:
+        """Return some coordinates of the rows of some clusters, without bad rows."""
+        return self._shortened(bad, bounds).part(clusters, start, stop)
+
+    def forget_rows(self) -> None:
+        """Free the rows of the round."""
+        self._trained = None
+
+    def state(self) -> Any:
+        """Return what clients keep between rounds."""
+        simulation = self.simulation
+        return simulation.optimizer_states, simulation.personal.values, simulation.residuals.values
+
+    def restore(self, state: Any) -> None:
+        """Continue from a ``state``."""
+        simulation = self.simulation
+        simulation.optimizer_states, simulation.personal.values, simulation.residuals.values = state
+
+    def _shortened(self, bad: NDArray[np.int64], bounds: list[Tensor] | None) -> TrainedRows:
+        rows = self._rows(bad)
+        return rows if bounds is None else rows.shortened(bounds)
+
+    def _rows(self, bad: NDArray[np.int64]) -> TrainedRows:
+        assert self._trained is not None
+        return self._trained.without(bad)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a worker has used: seconds of its CPUs, and the most bytes of memory."""
+
+    cpu_seconds: float
+    peak_bytes: int
+
+
+class Worker:
+    """The process. Ray starts it, and calls its methods one after another.
+
+    What it raises is part of its replies, so that an exception of Ray is always a lost worker.
+
+    Args:
+        threads: How many threads it computes with.
+        has_gpu: Whether Ray has given it a GPU.
+    """
+
+    def __init__(self, threads: int, has_gpu: bool) -> None:
+        torch.set_num_threads(threads)
+        self._has_gpu = has_gpu
+        self._shards: dict[int, Shard] = {}
+
+    def ping(self) -> None:
+        """Tell that the process is there."""
+
+    def usage(self) -> Usage:
+        """Return what the process has used so far."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return Usage(used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss)
+
+    def host(self, number: int, source: Message, settings: Message) -> Message:
+        """Take over a shard, and describe it."""
+
+        def make() -> Description:
+            self._shards[number] = Shard(unpack(source), unpack(settings), self._has_gpu)
+            return self._shards[number].describe()
+
+        return _reply(make)
+
+    def call(self, number: int, message: Message, extra: Message | None = None) -> Message:
+        """Call a method of a shard.
+
+        Args:
+            number: Of the shard.
+            message: The name of the method, and its arguments.
+            extra: One more argument, which may come from another worker.
+        """
+
+        def answer() -> Any:
+            method, arguments = unpack(message)
+            more = () if extra is None else (opened(extra),)
+            return getattr(self._shards[number], method)(*arguments, *more)
+
+        return _reply(answer)
+
+    def bounds(self, message: Message, *lengths: Message) -> Message:
+        """Return the bounds on changes, from the lengths of all shards."""
+        return _reply(lambda: change_bounds([opened(part) for part in lengths], unpack(message)))
+
+    def aggregate(self, message: Message, *parts: Message) -> Message:
+        """Aggregate coordinates of rows, from the parts of all shards."""
+        return _reply(lambda: aggregate_parts([opened(part) for part in parts], *unpack(message)))
+
+
+def opened(message: Message) -> Any:
+    """Return the value of an answer, or of what the driver has sent.
+
+    Raises:
+        Exception: What was raised on the worker that has answered.
+    """
+    value = unpack(message)
+    return value.get() if isinstance(value, Answer) else value
+
+
+def _reply(answer: Callable[[], Any]) -> Message:
+    return pack(Answer.of(answer))
