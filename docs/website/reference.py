@@ -9,6 +9,7 @@ import click
 import typer
 
 from srfca.cli.app import app
+from srfca.cli.examples import EXAMPLES
 from srfca.data import DATASETS
 from srfca.experiments import config
 from srfca.report.markdown import table_line
@@ -16,7 +17,7 @@ from srfca.report.methods import summary_line
 
 
 def commands() -> str:
-    """Return all commands in Markdown: usage, what they do, arguments and options."""
+    """Return all commands in Markdown: usage, what they do, options, examples."""
     return "\n".join(command(context) for context in contexts(typer.main.get_command(app)))
 
 
@@ -45,7 +46,8 @@ def command(context: click.Context) -> str:
         text += table_line([name, plain(getattr(argument, "help", "") or "")])
     for option in options:
         text += table_line([option_name(option, context), plain(option.help or "")])
-    return text
+    examples = "\n".join(f"{line}    # {what}" for what, line in EXAMPLES[context.command_path])
+    return f"{text}\n```text\n{examples}\n```\n"
 
 
 def option_name(option: click.Option, context: click.Context) -> str:

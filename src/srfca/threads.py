@@ -32,6 +32,7 @@ def limit_spinning() -> None:
 
     Examples:
         Before anything else is imported::
+
             from srfca.threads import limit_spinning
             limit_spinning()
             import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 
 pytest.importorskip("ray")
 
+import ray
+
 from srfca import SRFCA, ClientData, FedAvg, InputError, LocalTraining, Simulation
 from srfca.aggregation.rules import Aggregation, Krum, Mean, Median, TrimmedMean
 from srfca.federation.algorithms.meta import MetaDescent
@@ -21,7 +24,7 @@ from srfca.federation.requests import Collect, Losses, Personal, Request, Round,
 from srfca.federation.rounds import ask
 from srfca.methods.ifca import IFCA
 from srfca.random import Key
-from srfca.ray import pool
+from srfca.ray import connect, pool
 from srfca.ray.cluster import Node, find_room
 from srfca.testing import check_federation
 from tests.ray.helpers import DigitsShard, close, digits, on_ray, small_model
@@ -240,3 +243,12 @@ def test_room_for_workers_with_gpus() -> None:
     assert find_room(machines, gpus=0).workers == 3
     assert find_room(machines, workers=2, gpus=0.0).cpus == 4
     assert find_room([Node(8, 1)], gpus=0.5).workers == 2
+
+
+def test_an_address_without_a_cluster_is_an_error_at_once() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        if not ray.is_initialized():
+            with pytest.raises(InputError, match=f"no Ray cluster at '{address}'"):
+                connect(address)

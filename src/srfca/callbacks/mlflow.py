@@ -26,6 +26,7 @@ class MLflow(Tracker):
 
     Examples:
         With the package mlflow (``srfca[mlflow]``)::
+
             result = SRFCA().fit(federation, callbacks=MLflow("hospitals"))
     """
 

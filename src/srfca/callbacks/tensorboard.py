@@ -23,6 +23,7 @@ class TensorBoard(Tracker):
 
     Examples:
         With the package tensorboard (``srfca[tensorboard]``)::
+
             result = SRFCA().fit(federation, callbacks=TensorBoard("runs"))
     """
 

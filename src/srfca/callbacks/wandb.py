@@ -21,6 +21,7 @@ class WandB(Tracker):
 
     Examples:
         With the package wandb (``srfca[wandb]``)::
+
             result = SRFCA().fit(federation, callbacks=WandB("hospitals", mode="offline"))
     """
 

@@ -54,6 +54,7 @@ def server_app(
 
     Examples:
         In the module that ``serverapp`` in ``pyproject.toml`` names::
+
             from srfca import SRFCA, flower, models
             app = flower.server_app(model=models.mlp(64, 32, 10), method=SRFCA())
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,9 @@ import ray
 
 from srfca.errors import InputError, require, require_positive
 from srfca.threads import SPIN_COUNT
+
+_CONNECT_SECONDS = 10.0
+"""How long a machine may take to accept a connection."""
 
 
 def connect(address: str | None = None) -> None:
@@ -36,13 +40,23 @@ def connect(address: str | None = None) -> None:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray will do by itself
+    place = address or os.environ.get("RAY_ADDRESS", "")
     try:
+        _require_listening(place)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, OSError, RuntimeError) as error:
         raise InputError(
-            f"there is no Ray cluster at {address!r}: start one ('ray start --head'), or give its "
+            f"there is no Ray cluster at {place!r}: start one ('ray start --head'), or give its "
             f"address, HOST:PORT ({error})"
         ) from error
+
+
+def _require_listening(address: str) -> None:
+    """Raise an ``OSError`` if nothing listens at ``HOST:PORT``; Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
+            pass
 
 
 @dataclass(frozen=True)
