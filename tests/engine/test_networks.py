@@ -155,6 +155,7 @@ def test_images_are_trained_with_channels_in_either_place(make: Callable[[], nn.
     network.gradients(state).compute(x.unsqueeze(0), y.unsqueeze(0), torch.ones(1, 5).double())
     functional.cross_entropy(module(x), y, reduction="sum").backward()
     for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
         torch.testing.assert_close(state[name].grad, parameter.grad.unsqueeze(0))
 
 
