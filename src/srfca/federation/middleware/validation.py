@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -87,7 +86,7 @@ class Validating(Middleware):
     def ask(self, request: Request[T]) -> Replies[T]:
         """Pass a request on, and refuse impossible replies."""
         if isinstance(request, Round):
-            return cast(Replies[T], self._ask_round(request))
+            return self._ask_round(request)
         replies = self.federation.ask(request)
         _check_shape(request, replies)
         for reason, bad in self._problems(request, replies.values):
