@@ -59,7 +59,7 @@ def write(folder: Path, seeds: range) -> None:
                 print(f"{name} is skipped: {error}")
                 break
             assert data.test is not None
-            arrays = {}
+            arrays: dict[str, Any] = {}
             for split, part in (("train", data.train), ("test", data.test)):
                 arrays[f"{split}_x"], arrays[f"{split}_y"] = part.x.numpy(), part.y.numpy()
                 arrays[f"{split}_sizes"] = part.sizes.numpy()
@@ -78,11 +78,14 @@ def run(folder: Path) -> None:
         data = ClientData.from_arrays(*(clients(arrays, split) for split in ("train", "test")))
         model = dict(content["model"])
         inputs = model["inputs"]
+        network: Any
         if model["name"] == "linear":
             network = models.linear(inputs, bias=model["bias"])
         else:
             network = models.mlp(inputs, *model["hidden"], model["outputs"])
-        training = {k: None if v == "none" else v for k, v in content["local_training"].items()}
+        training: dict[str, Any] = {
+            k: None if v == "none" else v for k, v in content["local_training"].items()
+        }
         method = SRFCA(local=LocalTraining(**training), **content["sr-fca"])
         federation = Simulation(data, network, device="cpu", seed=content["seed"])
         result = method.fit(federation, seed=content["seed"])

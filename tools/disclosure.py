@@ -37,7 +37,9 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     OutputMoments,
+    Outputs,
     Scores,
+    SharedSamples,
     Shares,
     Subspaces,
     Train,
@@ -61,6 +63,8 @@ REVEALED: dict[type[Request[Any]], str] = {
     DataMoments: "moments of samples",
     Shares: "shares of samples by model",
     Subspaces: "directions of inputs",
+    Outputs: "outputs on shared inputs",
+    SharedSamples: "**samples**, which all clients are sent",
 }
 """What replies reveal to the server; ``Collect`` is answered in a simulation alone."""
 _HEAD = ("the server learns", "another client is sent its model")
@@ -129,7 +133,7 @@ def _rows_sent(request: Request[Any]) -> Iterator[tuple[int, Tensor]]:
     if isinstance(rows, Mixture):
         rows, shared = rows.models, True
     else:
-        shared = not isinstance(request, Scores | Gradients)
+        shared = not isinstance(request, Scores | Gradients | Outputs)
     if not isinstance(rows, Tensor):
         return
     if shared:

@@ -132,7 +132,7 @@ def distances(rng: random.Random) -> object:
         with np.errstate(all="ignore"):
             matrix = matrix / 2 + matrix.T / 2
         np.fill_diagonal(matrix, 0)
-    threshold = rng.choice(("auto", "40%", 0.5, 1.0, odd(rng)))
+    threshold: Any = rng.choice(("auto", "40%", 0.5, 1.0, odd(rng)))
     if rng.random() < 0.5:
         return agglomerate(matrix, threshold=threshold)
     return cluster(matrix, threshold=threshold, min_size=rng.choice((1, 2, odd(rng))))

@@ -99,7 +99,9 @@ class Step:
 
 def blocks(page: str) -> list[Block]:
     """Return the code blocks between fences of a page, in their order."""
-    result, comment, fence, lines, start = [], "", "", [], 0
+    result: list[Block] = []
+    lines: list[str] = []
+    comment, fence, start = "", "", 0
     for number, line in enumerate((ROOT / page).read_text("utf-8").splitlines(), 1):
         if fence:
             if line.strip() == "```":

@@ -60,7 +60,7 @@ def test_compiled_moves_are_the_same(seed: int, count: int, number: int) -> None
     numba_graphs = pytest.importorskip("srfca.clustering.numba_graphs", exc_type=ImportError)
     rng = np.random.default_rng(seed)
     graphs = np.triu(rng.random((number, count, count)) < rng.random((number, 1, 1)), 1)
-    weights = (graphs + graphs.transpose(0, 2, 1)) * float(rng.integers(1, 3))
+    weights = np.asarray(graphs + graphs.transpose(0, 2, 1), np.float64) * rng.integers(1, 3)
     labels = rng.integers(0, count, (number, count))
     before = labels.copy()
     compiled = numba_graphs.improve_all(weights, labels)

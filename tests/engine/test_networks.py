@@ -155,7 +155,8 @@ def test_images_are_trained_with_channels_in_either_place(make: Callable[[], nn.
     network.gradients(state).compute(x.unsqueeze(0), y.unsqueeze(0), torch.ones(1, 5).double())
     functional.cross_entropy(module(x), y, reduction="sum").backward()
     for name, parameter in module.named_parameters():
-        torch.testing.assert_close(state[name].grad, parameter.grad.unsqueeze(0))
+        expected = torch.as_tensor(parameter.grad).unsqueeze(0)
+        torch.testing.assert_close(state[name].grad, expected)
 
 
 @settings(deadline=None, max_examples=40)

@@ -76,6 +76,13 @@ def test_wrong_settings_are_refused(setting: str, message: str) -> None:
         config.load("rotated-digits").set([setting])
 
 
+def test_a_value_that_only_some_methods_allow_is_refused_by_the_others() -> None:
+    experiment = config.load("rotated-digits").set(["threshold=45%"])
+    assert runner.make_method(experiment, "sr-fca").threshold == "45%"
+    with pytest.raises(InputError, match="must be a number or 'auto', not '45%'"):
+        runner.make_method(experiment, "pacfl")
+
+
 def test_a_method_by_module_and_class_has_a_section() -> None:
     plain = small_experiment()
     assert ROUND_ROBIN not in plain.sections

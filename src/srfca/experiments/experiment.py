@@ -162,10 +162,10 @@ class Experiment:
             ]
             if not targets and only is None:
                 raise unknown_setting(section, name, types)
-            for part in targets:
-                if only is None or part in only:
-                    called = f"{section}.{name}" if section else name
-                    sections[part][name] = parse(text, types[part][name], called)
+            called = f"{section}.{name}" if section else name
+            chosen = {part: types[part] for part in targets if only is None or part in only}
+            for part, value in _parsed(text, name, called, chosen).items():
+                sections[part][name] = value
         return replace(self, sections=sections)
 
     def component(self, section: str) -> Callable[..., Any]:
@@ -310,3 +310,29 @@ def unknown_setting(section: str, name: str, types: Mapping[str, Mapping[str, An
     parts = [types[section]] if section else types.values()
     choices = {key for part in parts for key in part}
     return InputError(f"unknown setting {prefix + name!r}: {hint(name, choices, prefix)}")
+
+
+def _parsed(
+    text: str, name: str, called: str, types: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the value of a setting by section.
+
+    A value that only some methods allow, such as a quantile as threshold, stays a text in the
+    sections of the others, which refuse it if they run.
+
+    Raises:
+        InputError: If no method allows it, or a shared section does not.
+    """
+    values: dict[str, Any] = {}
+    errors: list[InputError] = []
+    for part, parameters in types.items():
+        try:
+            values[part] = parse(text, parameters[name], called)
+        except InputError as error:
+            if part in SHARED_SECTIONS:
+                raise
+            errors.append(error)
+            values[part] = text
+    if errors and len(errors) == len(types):
+        raise errors[0]
+    return values

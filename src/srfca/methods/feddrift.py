@@ -106,6 +106,9 @@ class FedDrift(Method):
             reference: ``[m]`` the loss of each client before, infinite if unknown.
             new_data: Whether the data may have changed since, so that drifts are detected in the
                 first time step too.
+
+        Returns:
+            The clusters at the end, and a model for each.
         """
         for step, span in enumerate(self.spans):
             name, notes = f"TIME STEP {step + 1}", {}
@@ -127,6 +130,12 @@ class FedDrift(Method):
         """Train each client alone for a time step: its model ``[m, P]``, and its loss ``[m]``.
 
         The loss of a client that does not reply is infinite: it does not drift.
+
+        Args:
+            run: The run.
+
+        Returns:
+            Models ``[m, P]``, and losses ``[m]``.
         """
         with run.stage("ALONE", run.num_clients * self.alone_steps):
             replies = train_from_start(

@@ -150,7 +150,7 @@ class TopDown(Method):
         return Look(clients, rows, distances, halves)
 
     def halves(self, distances: np.ndarray, seed: int = 0) -> Clients:
-        """Return the half of each client of a group, -1 for all if the group stays whole: ``[c]``.
+        """Return the half of each client of a group, -1 for all if the group stays whole.
 
         It is cut if its distances ``[c, c]`` show several groups, and the cut goes through none.
 
