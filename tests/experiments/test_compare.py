@@ -62,19 +62,21 @@ def test_default_methods_need_no_truth_if_it_is_unknown() -> None:
 
 def test_an_equal_budget_is_that_of_sr_fca() -> None:
     experiment = config.load("rotated-digits").set(["steps=100", "refine_steps=2", *SMALL[:1]])
-    assert budget(experiment) == pytest.approx(500), "ONE_SHOT, two REFINE steps, and two of trials"
+    assert budget(experiment) == pytest.approx(100 * (2 + 1 + 1 + 2 / 3)), (
+        "ONE_SHOT, two REFINE steps, one model for all, and two trials of a third"
+    )
     methods = ["sr-fca", "global", ROUND_ROBIN]
     specs = run_specs(experiment, methods, k=[2], equal_budget=True)
     steps = [experiment.set(s.settings).local_training(s.method)["steps"] for s in specs]
-    assert steps == [100, 500, 250]
+    assert steps == [100, 467, 233]
     [fedgroup] = run_specs(experiment, ["fedgroup"], k=[2], equal_budget=True)
-    assert experiment.set(fedgroup.settings).local_training("fedgroup")["steps"] == 500 - 50
+    assert experiment.set(fedgroup.settings).local_training("fedgroup")["steps"] == 467 - 50
     equal = compare(experiment, methods[:2], equal_budget=True).metrics
     assert 200 * 8 < equal[0]["local_steps"] < 400 * 8, "one REFINE was enough"
-    assert equal[1]["local_steps"] == 500 * 8
+    assert equal[1]["local_steps"] == 467 * 8
     unequal = compare(experiment, ["global"]).metrics
     assert unequal[0]["local_steps"] == 100 * 8
-    assert "500 local steps" in training_length(experiment, True)
+    assert "467 local steps" in training_length(experiment, True)
     assert "100 steps" in training_length(experiment, False)
 
 
@@ -87,7 +89,7 @@ def test_an_equal_budget_counts_participation() -> None:
     settings = ["steps=100", "refine_steps=2", "participation=0.5", *SMALL[:1]]
     experiment = config.load("rotated-digits").set(settings)
     total = budget(experiment)
-    assert total == pytest.approx(100 * (1 + 1 / 3 + (2 + 1 + 2 / 3) / 2))
+    assert total == pytest.approx(100 * (1 + 1 / 3 + (2 + 1 + 1 / 3) / 2))
     varies = (
         "sr-fca",
         "fedsoft",

@@ -103,8 +103,9 @@ def separated(distances: Matrix, min_size: int = 2) -> list[SeparatedClusters]:
 
     Examples:
         >>> at = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2, 9.0, 9.1, 9.2])
-        >>> [c.partition.num_clusters for c in separated(np.abs(at[:, None] - at) + 0.1)]
-        [3, 4, 2]
+        >>> best, *others = separated(np.abs(at[:, None] - at) + 0.1)
+        >>> best.partition.num_clusters
+        3
     """
     from scipy.cluster.hierarchy import fcluster, linkage
 

@@ -79,21 +79,23 @@ class Network:
 
     def outputs(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs ``[c, b, ...]`` of c models, each on its samples ``[c, b, ...]``."""
-        return _over_models(self._call, state, x)
+        return self._over_models(self._call, state, x)
 
     def losses(self, state: State, x: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the training losses ``[c, b]`` of c models, each on its samples."""
         losses = partial(self._training_losses, smoothing=smoothing)
-        return _over_models(losses, state, x, y)
+        return self._over_models(losses, state, x, y)
 
     def outputs_of_all(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs ``[k, n, ...]`` of k models on the same samples ``[n, ...]``."""
+        x = self._laid_out(x)
         if len(next(iter(state.values()))) == 1:
             return self._call(_single(state), x).unsqueeze(0)
         return torch.as_tensor(vmap(self._call, in_dims=(0, None))(state, x))
 
     def losses_of_all(self, state: State, x: Tensor, y: Tensor) -> Tensor:
         """Return the losses ``[k, n]`` of k models on the same samples ``[n, ...]``."""
+        x = self._laid_out(x)
         if len(next(iter(state.values()))) == 1:
             return self._losses(_single(state), x, y).unsqueeze(0)
         return torch.as_tensor(vmap(self._losses, in_dims=(0, None, None))(state, x, y))
@@ -117,6 +119,21 @@ class Network:
             state[name] = entry.requires_grad_(name in self.layout.parameters)
         return state
 
+    def _over_models(
+        self, function: Callable[..., Tensor], state: State, x: Tensor, *targets: Tensor
+    ) -> Tensor:
+        """Apply a function to each model and its samples; a single model needs no ``vmap``."""
+        if len(x) != 1:
+            return torch.as_tensor(vmap(function)(state, x, *targets))
+        samples = (self._laid_out(x.squeeze(0)), *(t.squeeze(0) for t in targets))
+        return function(_single(state), *samples).unsqueeze(0)
+
+    def _laid_out(self, x: Tensor) -> Tensor:
+        """Return samples ``[n, ...]``, images with their channels last in memory if that helps."""
+        if x.ndim == 4 and self.channels_last:
+            return x.contiguous(memory_format=torch.channels_last)
+        return x
+
     def _losses(self, state: State, x: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the losses ``[b]`` of one model."""
         return smoothed(self.loss, smoothing)(self._call(state, x), y)
@@ -124,8 +141,6 @@ class Network:
     def _call(self, state: State, x: Tensor) -> Tensor:
         """Return the outputs of one model, in the dtype of its row."""
         device = x.device.type
-        if x.ndim == 4 and self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             outputs = functional_call(self.module, state, (x,))
         return torch.as_tensor(outputs, dtype=self.layout.dtype)
@@ -146,13 +161,6 @@ class Gradients:
             w.grad = None
         (self._network.losses(self._state, x, y, self._smoothing) * weights).sum().backward()
         _separate(self._parameters)
-
-
-def _over_models(function: Callable[..., Tensor], state: State, *samples: Tensor) -> Tensor:
-    """Apply a function to each model and its samples; a single model needs no ``vmap``."""
-    if len(samples[0]) == 1:
-        return function(_single(state), *(t.squeeze(0) for t in samples)).unsqueeze(0)
-    return torch.as_tensor(vmap(function)(state, *samples))
 
 
 def _separate(parameters: list[Tensor]) -> None:

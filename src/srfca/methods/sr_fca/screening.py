@@ -193,15 +193,18 @@ def useless(losses: PeerLosses) -> Mask:
 def _below_the_gap(misfits: Matrix) -> float:
     """Return the largest misfit of clients that are not bad; infinity if none is bad.
 
-    Bad clients differ among themselves, and some may be just below ``MISFIT``. So the gap is the
-    widest one from there down to 0, where a client's own model is as good as those of others.
+    Bad clients differ among themselves, and some may be just below ``MISFIT``. So it is the widest
+    gap from there down to 0, where a client's own model is as good as those of others. For clients
+    below ``MISFIT`` a gap has to be twice as wide.
 
     Args:
         misfits: ``[n]`` logarithms of the factors by which models of others fit better.
 
     >>> round(np.exp(_below_the_gap(np.log([30.0, 1.8, 1.4, 1.1, 0.03, 0.02]))), 2).item()
     0.03
-    >>> _below_the_gap(np.log([1.6, 1.4, 1.2, 1.0, 0.9, 0.7]))
+    >>> round(np.exp(_below_the_gap(np.log([30.0, 1.8, 1.1, 1.0, 0.5, 0.4]))), 2).item()
+    1.1
+    >>> _below_the_gap(np.log([1.6, 1.1, 0.6, 0.5, 0.4, 0.3]))
     inf
     """
     ordered = np.sort(misfits)[::-1]
@@ -210,8 +213,9 @@ def _below_the_gap(misfits: Matrix) -> float:
         return np.inf
     upper, lower = ordered[bad - 1 : doubtful], ordered[bad : doubtful + 1]
     gaps = upper[: len(lower)] - lower
-    widest = int(gaps.argmax())
-    return float(lower[widest]) if gaps[widest] > np.log(GAP) else np.inf
+    needed = np.log(GAP) * np.where(np.arange(len(gaps)) == 0, 1, 2)
+    widest = int(np.where(gaps > needed, gaps, -np.inf).argmax())
+    return float(lower[widest]) if gaps[widest] > needed[widest] else np.inf
 
 
 def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
