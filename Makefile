@@ -6,7 +6,7 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test test-slow test-all lint types check docs package package-quick bench clean
+.PHONY: demo test test-slow test-network test-all lint types check docs package package-quick bench clean
 
 demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
@@ -16,6 +16,9 @@ test: .venv/installed-dev  ## all tests but the slow ones; COVERAGE=--cov measur
 
 test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: some minutes
 	$(BIN)/python -m pytest -m slow
+
+test-network: .venv/installed-dev  ## of the slow ones, those on Flower, Ray and killed processes
+	$(BIN)/python -m pytest -m slow tests/flower tests/ray tests/tools/test_damage.py
 
 test-all: test test-slow  ## both
 
