@@ -23,9 +23,8 @@ RUN if [[ "$DEVICE" == cuda ]]; then \
       echo "DEVICE must be cpu or cuda, not $DEVICE" >&2; exit 1; \
     fi
 COPY constraints.txt /etc/srfca/
-RUN index=default; \
-    if [[ "$DEVICE" == cpu ]]; then index=https://download.pytorch.org/whl/cpu; fi; \
-    pip install --no-cache-dir --constraint /etc/srfca/constraints.txt --index-url "$index" torch && \
+RUN if [[ "$DEVICE" == cpu ]]; then export PIP_INDEX_URL=https://download.pytorch.org/whl/cpu; fi; \
+    pip install --no-cache-dir --constraint /etc/srfca/constraints.txt torch && \
     useradd --create-home --uid 1000 srfca
 
 # SuperLink and SuperNodes, with srfca and torch: the app itself comes from the SuperLink.
