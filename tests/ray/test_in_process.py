@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ import ray
 
 from srfca import SRFCA, ClientData, FedAvg, InputError, LocalTraining, Simulation
 from srfca.aggregation.rules import Aggregation, Krum, Mean, Median, TrimmedMean
+from srfca.experiments import config, runner, saved
+from srfca.experiments.answer import analyze_run
 from srfca.federation.algorithms.meta import MetaDescent
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.middleware.validation import Validating
@@ -24,8 +28,9 @@ from srfca.federation.requests import Collect, Losses, Personal, Request, Round,
 from srfca.federation.rounds import ask
 from srfca.methods.ifca import IFCA
 from srfca.random import Key
-from srfca.ray import connect, pool
+from srfca.ray import RayFederation, connect, pool
 from srfca.ray.cluster import Node, find_room
+from srfca.ray.shards import cut
 from srfca.testing import check_federation
 from tests.ray.helpers import DigitsShard, close, digits, on_ray, small_model
 from tests.ray.in_process import InProcess
@@ -205,6 +210,26 @@ def test_shards_can_be_made_on_the_workers(in_process: InProcess, simulation: Si
         w0 = simulation.initial_model(0)
         request = Round(np.arange(12), w0.unsqueeze(0), np.zeros(12, int), LOCAL, Key(0, "x"))
         assert close(federation.ask(request).values, ask(simulation, request).values)
+
+
+def test_runs_on_data_of_the_workers_are_analyzed_and_reported(
+    in_process: InProcess, tmp_path: Path
+) -> None:
+    experiment = config.load("rotated-digits").set(["num_clients=6", "steps=12", "local_steps=4"])
+
+    def make(data: ClientData, model: Any, **arguments: Any) -> RayFederation:
+        return on_ray([partial(cut, data, 0, 3), partial(cut, data, 3, 6)], model, **arguments)
+
+    federation = runner.make_federation(experiment, 0, make=make)
+    run = runner.run_method(experiment, "ifca", federation, seed=0)
+    analysis = analyze_run(run)
+    assert analysis.differences is not None
+    assert analysis.differences.input_shape == (8, 8)
+    saved.save(run, experiment, tmp_path / "run", analysis)
+    assert (tmp_path / "run" / "run.json").exists()
+    assert run.result.report(tmp_path / "page.html", federation).exists()
+    with pytest.raises(InputError, match="not here"):
+        analyze_run(run, sample_inputs=2)
 
 
 def test_what_shards_say_must_agree(in_process: InProcess) -> None:

@@ -177,7 +177,7 @@ def run(
             experiment, seed, options.device, options.data_dir, bars, make=make
         )
         notes.callback(runner.close, federation)
-        if runner.guesses_k(experiment, method, federation.data.truth):
+        if runner.guesses_k(experiment, method, federation.truth):
             warnings.warn(
                 f"{made.name} needs the number of clusters, and nobody knows it: it takes "
                 f"k={made.k}; choose another with --k",

@@ -147,6 +147,11 @@ class RayFederation:
         return self._data
 
     @property
+    def optima(self) -> Tensor | None:
+        """The best model of each true cluster ``[k*, P]``, if ``data`` was given and has them."""
+        return None if self._data is None else self._data.optima
+
+    @property
     def sizes(self) -> Tensor:
         """``[m]`` number of training samples of each client, without validation samples."""
         return self._everyone.sizes["train"]
