@@ -228,11 +228,18 @@ def resume(
             metavar="KIND[:PLACE]", help="As of 'srfca run'; default: what the run was given."
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]", help="As of 'srfca run'; default: what the run was given."
+        ),
+    ] = None,
 ) -> None:
     """Continue a run that was killed."""
     from srfca.cli import saved_command
 
-    given = {name: value for name, value in (("report", report), ("track", track)) if value}
+    chosen = {"report": report, "track": track, "ray": ray}
+    given = {name: value for name, value in chosen.items() if value}
     run(**saved_command.read(folder) | given, out=folder, journal=True)
 
 
