@@ -77,8 +77,7 @@ class Timing:
         worker_cpu: Seconds of CPU of each worker.
         bytes_down: From the driver to the workers.
         bytes_up: From the workers to the driver.
-        node_bytes: To and from each node, between its workers and everything else: at most, since
-            messages between two workers of a node count too.
+        node_bytes: To and from each node.
         rows_bytes: The rows of all clients.
     """
 
@@ -149,8 +148,10 @@ def _time_rule(
     nodes: dict[str, tuple[int, int]] = {}
     for now, then in pairs:
         taken, given = nodes.get(now.node, (0, 0))
-        taken += (now.bytes_in - then.bytes_in) // repetitions
-        nodes[now.node] = taken, given + (now.bytes_out - then.bytes_out) // repetitions
+        within = now.bytes_within - then.bytes_within
+        taken += (now.bytes_in - then.bytes_in - within) // repetitions
+        given += (now.bytes_out - then.bytes_out - within) // repetitions
+        nodes[now.node] = taken, given
     alone, driver = (total / repetitions for total in cpu)
     traffic = last[1].traffic
     return Timing(

@@ -59,12 +59,14 @@ class Answer:
         error: What was raised instead, if something was.
         warnings: Texts and kinds of warnings.
         seconds: How long it took.
+        node: Where it was made.
     """
 
     value: Any = None
     error: Exception | None = None
     warnings: tuple[tuple[str, type[Warning]], ...] = ()
     seconds: float = 0.0
+    node: str = ""
 
     @classmethod
     def of(cls, answer: Callable[[], Any]) -> Answer:
@@ -226,7 +228,8 @@ class Usage:
         node: The machine, or the simulated one, that it is on.
         bytes_in: Messages to it, from the driver and from workers. Those that its machine gets
             once count once.
-        bytes_out: Messages from it. Those between two workers of one node do not leave it.
+        bytes_out: Messages from it.
+        bytes_within: Those among ``bytes_in`` that came from a worker of the same node.
     """
 
     cpu_seconds: float
@@ -234,6 +237,7 @@ class Usage:
     node: str
     bytes_in: int
     bytes_out: int
+    bytes_within: int
 
 
 class Worker:
@@ -251,7 +255,8 @@ class Worker:
         self._has_gpu = has_gpu
         self._shards: dict[int, Shard] = {}
         self._shared: tuple[str, Any] = ("", None)
-        self._bytes_in = self._bytes_out = 0
+        self._bytes_in = self._bytes_out = self._bytes_within = 0
+        self._node = f"{gethostname()} {getppid()}"
         self.clock = perf_counter
 
     def ping(self) -> None:
@@ -261,8 +266,8 @@ class Worker:
         """Return what the process has used so far."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return Usage(
-            used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss, f"{gethostname()} {getppid()}",
-            self._bytes_in, self._bytes_out,
+            used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss, self._node,
+            self._bytes_in, self._bytes_out, self._bytes_within,
         )  # fmt: skip
 
     def host(self, number: int, source: Message, settings: Message, *blocks: Any) -> Message:
@@ -317,28 +322,22 @@ class Worker:
 
     def _open(self, message: Message) -> Any:
         """Return the value of a message. One that many shards get is opened once."""
-        if not message.name:
-            self._bytes_in += message.num_bytes
-            return opened(message)
-        if message.name != self._shared[0]:
-            self._shared = ("", None)
-            self._bytes_in += message.num_bytes
-            self._shared = message.name, opened(message)
-        return self._shared[1]
+        if message.name and message.name == self._shared[0]:
+            return self._shared[1]
+        if message.name:
+            self._shared = ("", None)  # before the next one is opened
+        self._bytes_in += message.num_bytes
+        value = unpack(message)
+        if isinstance(value, Answer):
+            self._bytes_within += message.num_bytes if value.node == self._node else 0
+            value = value.get()
+        if message.name:
+            self._shared = message.name, value
+        return value
 
     def _reply(self, answer: Callable[[], Any]) -> Message:
         start = self.clock()
         reply = Answer.of(answer)
-        message = pack(replace(reply, seconds=self.clock() - start))
+        message = pack(replace(reply, seconds=self.clock() - start, node=self._node))
         self._bytes_out += message.num_bytes
         return message
-
-
-def opened(message: Message) -> Any:
-    """Return the value of an answer, or of what the driver has sent.
-
-    Raises:
-        Exception: What was raised on the worker that has answered.
-    """
-    value = unpack(message)
-    return value.get() if isinstance(value, Answer) else value
