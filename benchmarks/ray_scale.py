@@ -59,6 +59,8 @@ WARM_UP = 2
 PROJECTED = (8, 16, 32, 64)
 LINK = 10e9 / 8
 """Bytes per second of the driver's network, of the projection: 10 Gbit/s."""
+SHARD_SIZE = 25_000
+"""Clients of a shard, at most, from end to end: a worker needs room for the answers of one."""
 STORE_BYTES = 200 * 2**20
 """Object store of a simulated node."""
 
@@ -342,6 +344,7 @@ class EndToEnd:
     Args:
         num_clients: How many clients.
         workers: How many workers.
+        shards: How many shards.
         making: Seconds until the workers have made their clients.
         seconds: Of SR-FCA.
         stages: Seconds by stage.
@@ -357,6 +360,7 @@ class EndToEnd:
 
     num_clients: int
     workers: int
+    shards: int
     making: float
     seconds: float
     stages: dict[str, float]
@@ -377,6 +381,7 @@ class EndToEnd:
         rows = {
             "clients": f"{self.num_clients:,}",
             "workers": str(self.workers),
+            "shards": str(self.shards),
             "making the clients, s": f"{self.making:.1f}",
             "SR-FCA, s": f"{self.seconds:.1f}",
             "of these, s": stages,
@@ -398,7 +403,8 @@ def _gib(size: int) -> str:
 def run_end_to_end(num_clients: int, actors: int, seed: int) -> EndToEnd:
     """Run SR-FCA on clients that the workers make."""
     start = perf_counter()
-    sizes = [len(part) for part in np.array_split(np.arange(num_clients), actors)]
+    count = max(actors, -(-num_clients // SHARD_SIZE))
+    sizes = [len(part) for part in np.array_split(np.arange(num_clients), count)]
     shards = [MakeShard(number, size, seed) for number, size in enumerate(sizes)]
     kind = KINDS["linear"]
     with (
@@ -415,7 +421,7 @@ def run_end_to_end(num_clients: int, actors: int, seed: int) -> EndToEnd:
         seconds = perf_counter() - start
         assert federation.truth is not None
         return EndToEnd(
-            num_clients, actors, making, seconds,
+            num_clients, actors, count, making, seconds,
             {stage.name: stage.seconds for stage in result.history},
             1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
             [used.peak_bytes for used in federation.usage()], memory.peak, memory.parts,

@@ -40,6 +40,7 @@ TUTORIALS = (
     "docs/tutorial_flights.md",
     "docs/tutorial_network.md",
     "docs/tutorial_flower.md",
+    "docs/tutorial_ray.md",
 )
 MARK = "\x1e"
 """Printed before each step, to tell the outputs of steps apart."""

