@@ -110,6 +110,7 @@ def run(
     The method is SR-FCA by default. It ends with the answer: which clients belong together, what
     that gains, and how sure it is.
     """
+    from srfca.analysis.truth import true_partition
     from srfca.callbacks import Monitor, ProgressBars, ProgressFolder, make_trackers
     from srfca.cli import saved_command
     from srfca.cli.console import show
@@ -177,7 +178,7 @@ def run(
             experiment, seed, options.device, options.data_dir, bars, make=make
         )
         notes.callback(runner.close, federation)
-        if runner.guesses_k(experiment, method, federation.truth):
+        if runner.guesses_k(experiment, method, true_partition(federation)):
             warnings.warn(
                 f"{made.name} needs the number of clusters, and nobody knows it: it takes "
                 f"k={made.k}; choose another with --k",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from srfca.analysis.truth import true_optima, true_partition
 from srfca.clustering import Partition
 from srfca.federation import ClientScores
 from srfca.methods import Result
@@ -33,7 +34,7 @@ _CLUSTERING = ("misclustering", "ari", "nmi", "purity")
 def run_metrics(run: ScoredRun) -> Metrics:
     """Return the metrics of a run."""
     result, federation = run.result, run.federation
-    truth = federation.truth
+    truth = true_partition(federation)
     last = result.history[-1]
     final = run.scores if run.fine_tuned_scores is None else run.fine_tuned_scores
     fine_tuned: Mapping[str, float | None] = dict.fromkeys(SCORE_NAMES)
@@ -59,7 +60,7 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "epsilon": None if result.privacy is None else result.privacy.to_json()["epsilon"],
         "validation_loss": last.loss,
         "validation_accuracy": last.accuracy,
-        "distance_to_optimum": distance_to_optimum(result, truth, federation.optima),
+        "distance_to_optimum": distance_to_optimum(result, truth, true_optima(federation)),
         "seconds": None if run.seconds is None else round(run.seconds, 3),
         "device": str(federation.device),
         "client_ids": list(result.client_ids),

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from srfca._version import __version__
+from srfca.analysis.truth import true_partition
 from srfca.experiments.executor import RunSpec
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.runner import ScoredRun
@@ -167,7 +168,7 @@ def _distances(history: tuple[Stage, ...], run: ScoredRun) -> dict[str, Any] | N
     stage = next((stage for stage in history if stage.distances is not None), None)
     if stage is None or stage.distances is None:
         return None
-    truth = run.federation.truth
+    truth = true_partition(run.federation)
     labels = np.asarray(run.result.labels if truth is None else truth.labels)
     pairs = np.triu(np.isfinite(stage.distances), 1)
     if not pairs.any():

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from srfca.analysis.truth import true_partition
 from srfca.clustering import Partition
 from srfca.data import ClientData
 from srfca.engine import Simulation
@@ -202,7 +203,7 @@ def run_method(
     Raises:
         InputError: If there is nothing to score on, or the run diverges.
     """
-    method: Method = make_method(experiment, key, federation.truth)
+    method: Method = make_method(experiment, key, true_partition(federation))
     split: Split = "test" if "test" in federation.splits else "validation"
     require(
         split in federation.splits,

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from srfca._version import __version__
+from srfca.analysis.truth import true_partition
 from srfca.errors import InputError, require
 from srfca.experiments import runner
 from srfca.experiments.experiment import Experiment
@@ -245,7 +246,7 @@ def _run_trial(
     try:
         changed = experiment.set(settings)
         for seed, federation in federations.items():
-            method: Method = runner.make_method(changed, key, federation.truth)
+            method: Method = runner.make_method(changed, key, true_partition(federation))
             result = method.fit(federation, seed=seed, callbacks=monitor)
             scores.append(result.scores(federation, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")

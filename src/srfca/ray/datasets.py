@@ -96,9 +96,9 @@ def shards_of(dataset: Any, num_workers: int, options: Mapping[str, Any]) -> lis
     require(bool(totals), f"{_PLACE}: has no rows")
     bounds = cut_by_cost(torch.tensor(list(totals.values())), num_shards(len(totals), num_workers))
     number = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)).tolist()
-    shard_of = ray.put(dict(zip(totals, number, strict=True)))
+    shard_of: Any = ray.put(dict(zip(totals, number, strict=True)))
     count = len(bounds) - 1
-    cut_block = ray.remote(num_cpus=0, num_returns=count)(_cut_block)
+    cut_block: Any = ray.remote(num_cpus=0, num_returns=count)(_cut_block)
     parts = [cut_block.remote(block, column, shard_of, count) for block in blocks]
     parts = [[part] for part in parts] if count == 1 else parts
     return [

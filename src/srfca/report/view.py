@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.analysis import Analysis, analyze
+from srfca.analysis.truth import true_partition
 from srfca.clustering.partition import Partition
 from srfca.federation import ClientScores, Federation, Split
 from srfca.methods import Result, RunStart, Stage
@@ -204,7 +205,7 @@ class RunView:
         Raises:
             InputError: If the clients are others.
         """
-        truth = getattr(federation, "truth", None)  # of a simulation
+        truth = true_partition(federation)
         signature = getattr(federation, "signature", None)
         shape = None if signature is None else signature.input_shape
         return cls.of(
