@@ -116,6 +116,7 @@ def run(
     from srfca.engine import Simulation
     from srfca.experiments import runner, saved
     from srfca.experiments.answer import CLUSTERS_FILE, analyze_run, num_samples
+    from srfca.experiments.metrics import elapsed_of
     from srfca.experiments.views import view_of
     from srfca.locks import locked
     from srfca.methods import Monitors
@@ -188,7 +189,7 @@ def run(
             experiment, method, federation, seed, Monitors(callbacks), journal_folder
         )
         if previous is not None:
-            finished = replace(finished, seconds=previous["seconds"])
+            finished = replace(finished, elapsed=elapsed_of(previous))
         if input_statistics:
             described = finished.result.with_input_statistics(federation)
             finished = replace(finished, result=described)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from srfca.clustering import Partition
@@ -15,6 +14,7 @@ from srfca.engine import Simulation
 from srfca.errors import require
 from srfca.experiments.experiment import PRIVACY, WARM_START, Experiment, method_class
 from srfca.experiments.metrics import Metrics, run_metrics
+from srfca.experiments.stopwatch import Elapsed, Stopwatch
 from srfca.federation import (
     ClientScores,
     Federation,
@@ -52,7 +52,7 @@ class ScoredRun:
         cluster_scores: Of the model of each client's cluster, if clients have individual models
             besides.
         split: What it was scored on: ``test``, or ``validation`` if there are no test data.
-        seconds: How long it took; None if it was resumed.
+        elapsed: The time that it took; None if it was resumed.
     """
 
     experiment: str
@@ -62,7 +62,7 @@ class ScoredRun:
     scores: ClientScores
     fine_tuned_scores: ClientScores | None
     split: Split
-    seconds: float | None
+    elapsed: Elapsed | None
     cluster_scores: ClientScores | None = None
 
     @property
@@ -209,10 +209,10 @@ def run_method(
         "there is nothing to score on: the data have no test samples, and validation is 0",
     )
     resumed = journal is not None and journal.exists()
-    start = perf_counter()
+    watch = Stopwatch()
     trained_on = private(experiment, federation, seed)
     result = method.fit(trained_on, seed=seed, callbacks=monitor, journal=journal)
-    seconds = None if resumed else perf_counter() - start
+    elapsed = None if resumed else watch.read(federation.device)
     scores = result.scores(federation, split)
     if result.history[-1].loss is None:  # otherwise fit has checked it
         warn_of_failure(method.name, float(scores.loss.mean()), federation)
@@ -226,7 +226,7 @@ def run_method(
     shared = replace(result, individual_models=None)
     clusters = shared.scores(federation, split) if has_both and (result.labels >= 0).all() else None
     return ScoredRun(
-        experiment.name, key, result, federation, scores, fine_tuned, split, seconds, clusters
+        experiment.name, key, result, federation, scores, fine_tuned, split, elapsed, clusters
     )
 
 
