@@ -272,7 +272,7 @@ class Continued:
 
     Args:
         local: How clients train.
-        seed: Of the draws.
+        seed: Seed of the draws.
         groups: ``[phases, m]`` the group of each client.
     """
 

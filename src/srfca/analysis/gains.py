@@ -26,7 +26,7 @@ class Gain:
 
     Args:
         mean: Mean over the clients: of accuracy, or of loss that is less.
-        standard_error: Of the mean; infinite for a single client.
+        standard_error: Standard error of the mean; infinite for a single client.
         relative: The mean, relative to the other answer's mean loss; None for accuracies.
         clients: How many clients it is over.
         losing: How many of them do worse than with the other answer.

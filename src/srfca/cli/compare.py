@@ -237,7 +237,8 @@ def show_report(
         report: The comparison.
         reused: How many runs were read from disk.
         total: How many runs there are.
-        answers: The answers of the runs; that of the first method that needs no number of clusters is shown.
+        answers: The runs with answers; that of the first method that needs no number of clusters is
+            shown.
         reference: Runs of Global and Local that are not part of the comparison.
     """
     from srfca.cli import tables

@@ -81,7 +81,7 @@ class SeparatedClusters:
 
     Args:
         partition: Clusters of fewer than ``min_size`` clients are unclustered.
-        separation: Of the least separated cluster.
+        separation: Separation of the least separated cluster.
     """
 
     partition: Partition

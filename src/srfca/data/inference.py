@@ -78,7 +78,7 @@ def infer_target(
     Whole numbers are classes, unless they are many with gaps. What remains is unclear.
 
     Args:
-        name: Of the column, for error messages.
+        name: Name of the column, for error messages.
         column: ``[n, ...]`` targets.
         kind: Classes or values, if that is known.
 

@@ -56,7 +56,7 @@ class Block:
         plan: Their batches.
         state: Their optimizer state, None to start anew.
         rows: ``[c, P]``, where the trained models are written.
-        seed: Of the module's own random numbers, if it draws any.
+        seed: Seed of the module's own random numbers, if it draws any.
     """
 
     starts: Tensor

@@ -93,8 +93,8 @@ class Personal:
 
     Args:
         coordinates: Which ones.
-        seed: Of the training.
-        purpose: Of the training.
+        seed: Seed of the training.
+        purpose: Purpose of the training.
 
     Examples:
         >>> head = Coordinates(((6, 9),))

@@ -156,7 +156,7 @@ class TopDown(Method):
 
         Args:
             distances: ``[c, c]`` of the clients' updates.
-            seed: Of the graph clustering.
+            seed: Seed of the graph clustering.
         """
         half = np.full(len(distances), -1)
         groups, _ = find_groups(distances, max(2, self.min_size), seed)

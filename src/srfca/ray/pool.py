@@ -243,7 +243,7 @@ class Pool:
 
         Args:
             number: Different numbers are different workers, as far as there are.
-            method: Of ``Worker``.
+            method: Method of ``Worker``.
             argument: Its first argument.
             references: Its other arguments.
         """

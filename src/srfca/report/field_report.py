@@ -26,7 +26,7 @@ class FieldReport:
 
     Args:
         lines: A line for each federation, or for each group of them.
-        title: Of the table.
+        title: Title of the table.
         fine_tune: Steps of fine-tuning, 0 for none.
         remarks: Notes besides those that explain the table.
     """

@@ -35,7 +35,7 @@ def reference_sentence(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence about runs that answers are compared with, from their metrics.
 
     Args:
-        runs: Of one or two methods, for one or more seeds.
+        runs: Runs of one or two methods, for one or more seeds.
     """
     means = [means_of_metrics(group.runs) for group in group_runs(runs)]
     parts = [f"{run['name']} ({_score(run)})" for run in means]

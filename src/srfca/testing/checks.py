@@ -393,7 +393,7 @@ def check_federation(
         make: Makes the federation of some clients. A module on another machine is made by calling
             ``model`` with torch's generator seeded (``srfca.models.rows.make_module``).
         make_unreliable: Makes one that loses some replies; None skips this check.
-        dtypes: Of the models that are trained.
+        dtypes: Data types of the models that are trained.
         tolerance: Largest difference from the reference, relative to 1 plus the largest number;
             None is 1e-8 in double and 1e-4 in single precision.
         validation: The fraction of each client's training samples that the federation holds out, by

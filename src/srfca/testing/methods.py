@@ -349,7 +349,7 @@ def check_method(
 
     Args:
         method: A class, which is made with few local steps, or an instance.
-        parameters: Of a class, besides ``local``; ``truth`` is that of the data.
+        parameters: Parameters of a class, besides ``local``; ``truth`` is that of the data.
         data: What the clients hold: few clients with little data. None is a small classification
             task of two clusters.
         model: Makes the module that is trained; None is a small network in double precision.

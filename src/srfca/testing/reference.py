@@ -409,7 +409,7 @@ class ReferenceFederation:
         """Return the posterior of each model, given each training sample: ``[k, n]``.
 
         Args:
-            mixture: Of the clients of a request.
+            mixture: Mixture of the clients of a request.
             entry: Position of the client in the request.
             client: Position of the client in the federation.
 

@@ -52,8 +52,8 @@ class StageLine:
     """A stage that is done.
 
     Args:
-        name: Of the stage.
-        clusters: Of several clients, and clients alone.
+        name: Name of the stage.
+        clusters: Clusters of several clients, and clients alone.
         score: On held-out data.
         moved: Clients that are in another cluster than before.
         missing: Clients that did not reply.

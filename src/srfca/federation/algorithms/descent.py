@@ -116,7 +116,7 @@ class Descent(LocalAlgorithm):
         """Return what trains in which of the steps of a round; None is everything.
 
         Args:
-            steps: Of the round.
+            steps: Steps of the round.
 
         Returns:
             Coordinates and their steps, in turn.

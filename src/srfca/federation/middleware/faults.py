@@ -13,7 +13,7 @@ class DropReplies(Middleware):
 
     Args:
         federation: Where requests are passed on to.
-        probability: Of losing a reply, in [0, 1].
+        probability: Probability of losing a reply, in [0, 1].
         seed: Decides, with the client and the number of the request, which replies are lost.
 
     Raises:

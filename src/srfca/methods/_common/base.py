@@ -96,7 +96,7 @@ class Answer:
         come last.
 
         Args:
-            mixture: Of all clients.
+            mixture: Mixture of all clients.
         """
         labels = mixture.weights.argmax(1).cpu().numpy()
         partition = Partition(labels)

@@ -190,8 +190,8 @@ def bars(
 
     Args:
         lines: As of ``counted``.
-        title: Of the distances.
-        end: Of their axis.
+        title: Title of the distances.
+        end: End of their axis.
         kinds: The two kinds.
         legend_title: What they are.
     """
