@@ -17,7 +17,7 @@ from srfca.federation.replies import ClientScores
 Array = NDArray[np.float64]
 
 WORST_FRACTION = 0.1
-"""Part of the clients whose mean score is reported besides the mean over all."""
+"""Part of the clients whose mean score is reported in addition to the mean over all."""
 
 
 @dataclass(frozen=True)

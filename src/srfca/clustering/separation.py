@@ -3,7 +3,7 @@
 The separation of a cluster is the mean distance to the nearest other cluster, divided by the mean
 distance within. It is large for real groups, about 1 where a group was cut in two, and lower where
 several groups were joined than where they are not, so that the number of clusters is where it
-peaks. It bears unknown distances.
+peaks. Distances may be unknown.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def _categories(name: str, column: NDArray[Any]) -> tuple[str, ...]:
         len(values) <= MAX_CATEGORIES,
         f"column {name!r} has {len(values)} different strings, such as {values[0]!r}; a feature "
         f"can have at most {MAX_CATEGORIES}: leave it out by naming the features (features=[...], "
-        "--features on the command line), or make numbers of it",
+        "--features on the command line), or convert it to numbers",
     )
     return tuple(values)
 

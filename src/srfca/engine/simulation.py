@@ -377,7 +377,7 @@ class Simulation:
             )
         require(
             not (algorithm.phases and local.keep_state),
-            "keep_state and phases do not go together: the optimizer starts anew in each phase",
+            "keep_state and phases do not go together: the optimizer restarts in each phase",
         )
         for phase in algorithm.phases:
             self._check_coordinates(phase.coordinates, "the coordinates of a phase")

@@ -49,8 +49,8 @@ class ScoredRun:
         federation: The clients.
         scores: Scores of each client's model on the client's data.
         fine_tuned_scores: The same after fine-tuning, if there was any.
-        cluster_scores: Scores of the model of each client's cluster, if clients have individual
-            models besides.
+        cluster_scores: Scores of the model of each client's cluster, if clients also have
+            individual models.
         split: What it was scored on: ``test``, or ``validation`` if there are no test data.
         seconds: How long it took; None if it was resumed.
     """

@@ -40,7 +40,7 @@ class Settings:
 
     Args:
         model: As for ``Simulation``.
-        arguments: Arguments of ``Simulation``, besides data and model.
+        arguments: Arguments of ``Simulation`` other than data and model.
     """
 
     model: nn.Module | Callable[[], nn.Module]

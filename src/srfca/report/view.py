@@ -24,7 +24,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ClientColumns:
-    """What is known of each client besides its cluster.
+    """What is known of each client beyond its cluster.
 
     Args:
         samples: ``[m]`` training samples.

@@ -139,7 +139,7 @@ def check_descent(case: Case) -> None:
 
 
 def check_kept_state(case: Case) -> None:
-    """``keep_state`` continues the optimizer of each client; round 0 starts anew."""
+    """``keep_state`` continues the optimizer of each client; round 0 restarts it."""
     local = replace(_LOCAL, steps=9, momentum=0.9, keep_state=True)
     for _ in range(2):
         starts = case.models(len(case.clients))

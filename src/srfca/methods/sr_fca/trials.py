@@ -29,7 +29,7 @@ CHECKS = 5
 WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 """Weights of fine-tuned models beside their cluster's."""
 ENOUGH = 0.5
-"""Standard errors that more steps of fine-tuning must bring for the trial to go on."""
+"""Standard errors that more steps of fine-tuning must bring for the trial to continue."""
 
 
 def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clusters:

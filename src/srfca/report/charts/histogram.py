@@ -189,7 +189,7 @@ def bars(
     """Return the bars of two kinds of distances: the first filled, the second outlined.
 
     Args:
-        lines: As of ``counted``.
+        lines: Same as in ``counted``.
         title: Title of the distances.
         end: End of their axis.
         kinds: The two kinds.
