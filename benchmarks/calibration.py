@@ -90,11 +90,11 @@ class Setting:
         images: ``digits``, ``mnist``, ``fashion``; or ``synthetic``, linear regressions.
         groups: What is done to the images and labels of each group.
         samples: Training samples of each client.
-        shares: Of the groups; None is equal ones.
+        shares: Shares of the groups; None is equal ones.
         partitioner: Deals samples to clients; None deals at random.
         clients: How many.
         local: How clients train.
-        num_groups: Of synthetic regressions.
+        num_groups: Number of groups of synthetic regressions.
     """
 
     images: str

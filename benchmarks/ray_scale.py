@@ -147,7 +147,7 @@ class EndToEnd:
         num_clients: How many clients.
         workers: How many workers.
         making: Seconds until the workers have made their clients.
-        seconds: Of SR-FCA.
+        seconds: Seconds of SR-FCA.
         stages: Seconds by stage.
         driver_gib: Peak memory of the driver.
         worker_gib: Peak memory of each worker.

@@ -282,7 +282,7 @@ def test_samples_of_a_users_data_are_shown_only_on_demand(tmp_path: Path) -> Non
 def test_the_number_of_clusters_is_asked_for(tmp_path: Path) -> None:
     data = ["--data", str(write_sensors(tmp_path)), "--set", "steps=2", "--method", "ifca"]
     guessed = srfca("run", *data)
-    assert "IFCA needs the number of clusters, and nobody knows it: it takes k=2" in guessed.stderr
+    assert "IFCA needs the number of clusters, which is unknown; using k=2" in guessed.stderr
     given = srfca("run", *data, "--k", "3")
     assert given.stderr == ""
     assert "| IFCA, K=3 |" in given.stdout

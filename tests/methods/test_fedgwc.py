@@ -90,7 +90,7 @@ def test_a_split_hands_on_what_is_known() -> None:
     assert second.interactions.tolist() == [[5, 7], [13, 15]]
     assert (first.calm, first.change) == (0, 1.0)
     assert cluster.split(np.zeros(4, dtype=np.int64)) == [cluster]
-    assert cluster.calm == 0, "it waits anew"
+    assert cluster.calm == 0, "it waits again"
 
 
 def test_clients_whose_losses_deviate_leave_and_beat_one_model() -> None:

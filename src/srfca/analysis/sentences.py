@@ -86,7 +86,7 @@ def _certainty(analysis: Analysis) -> list[str]:
     """Say how many clients are placed surely, and which are doubtful."""
     confidence = analysis.confidence
     if confidence is None:
-        return ["How sure this is cannot be said without held-out data."]
+        return ["Confidence is unavailable without held-out data."]
     values = confidence.confidence
     placed = np.isfinite(values)
     sure = int((values[placed] >= SURE).sum())

@@ -181,8 +181,8 @@ def compare(
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer of a run, and the file with its clusters, if it is saved."""
+class AnalyzedRun:
+    """A run with its answer, and the file with its clusters if it is saved."""
 
     metrics: Metrics
     analysis: Analysis
@@ -199,7 +199,7 @@ def _reference_executor(executor: RunExecutor) -> RunExecutor:
 
 def _answers(
     executor: RunExecutor, comparison: Comparison, reference: Comparison | None, keeps: bool
-) -> list[Answer]:
+) -> list[AnalyzedRun]:
     """Compare the answers of all runs with Global and Local, if these ran, and save them again.
 
     Args:
@@ -220,7 +220,7 @@ def _answers(
         if folder is not None and analysis is not outcome.analysis:
             save_answer(analysis, folder)
         path = folder / CLUSTERS_FILE if folder is not None and keeps else None
-        answers.append(Answer(outcome.metrics, analysis, path))
+        answers.append(AnalyzedRun(outcome.metrics, analysis, path))
     return answers
 
 
@@ -228,7 +228,7 @@ def show_report(
     report: Report,
     reused: int,
     total: int,
-    answers: Sequence[Answer] = (),
+    answers: Sequence[AnalyzedRun] = (),
     reference: Comparison | None = None,
 ) -> None:
     """Print the tables of a comparison, its notes, and the clusters that were found.
@@ -237,7 +237,8 @@ def show_report(
         report: The comparison.
         reused: How many runs were read from disk.
         total: How many runs there are.
-        answers: Of the runs; that of the first method that needs no number of clusters is shown.
+        answers: The runs with answers; that of the first method that needs no number of clusters is
+            shown.
         reference: Runs of Global and Local that are not part of the comparison.
     """
     from srfca.cli import tables

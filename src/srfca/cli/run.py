@@ -180,8 +180,8 @@ def run(
         notes.callback(runner.close, federation)
         if runner.guesses_k(experiment, method, federation.data.truth):
             warnings.warn(
-                f"{made.name} needs the number of clusters, and nobody knows it: it takes "
-                f"k={made.k}; choose another with --k",
+                f"{made.name} needs the number of clusters, which is unknown; using k={made.k} "
+                "(choose another with --k)",
                 SrfcaWarning,
                 stacklevel=2,
             )
@@ -221,12 +221,12 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="As of 'srfca run'; default: what the run was given."),
+        typer.Option(metavar="FILE", help="Same as in 'srfca run'; default: what the run was given."),
     ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[:PLACE]", help="As of 'srfca run'; default: what the run was given."
+            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: what the run was given."
         ),
     ] = None,
 ) -> None:

@@ -47,10 +47,10 @@ class ScoredRun:
         method: Key of the method.
         result: The result.
         federation: The clients.
-        scores: Of each client's model on the client's data.
+        scores: Scores of each client's model on the client's data.
         fine_tuned_scores: The same after fine-tuning, if there was any.
-        cluster_scores: Of the model of each client's cluster, if clients have individual models
-            besides.
+        cluster_scores: Scores of the model of each client's cluster, if clients also have
+            individual models.
         split: What it was scored on: ``test``, or ``validation`` if there are no test data.
         elapsed: The time that it took; None if it was resumed.
     """
@@ -152,7 +152,7 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
 
     Args:
         experiment: The experiment.
-        key: Of the method.
+        key: Key of the method.
         truth: The true clusters, for methods that need them or their number.
 
     Raises:
@@ -174,7 +174,7 @@ def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool
 
     Args:
         experiment: The experiment.
-        key: Of the method.
+        key: Key of the method.
         truth: The true clusters, if they are known.
     """
     is_known = truth is not None or experiment.clusters.isdigit()
@@ -193,7 +193,7 @@ def run_method(
 
     Args:
         experiment: The experiment.
-        key: Of the method.
+        key: Key of the method.
         federation: The clients.
         seed: Decides every draw.
         monitor: Follows the stages.

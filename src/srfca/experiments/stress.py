@@ -45,7 +45,7 @@ class AttackedSpec(RunSpec):
 
     Args:
         attack: Its name; ``none`` is the clean run.
-        fraction: Of the clients that are corrupt.
+        fraction: Fraction of the clients that are corrupt.
         placement: Where they are.
     """
 
@@ -118,9 +118,9 @@ def run_specs(
         methods: Keys of methods, or ``MODULE:CLASS``.
         attacks: Names of attacks.
         seeds: One run each.
-        fraction: Of the clients that are corrupt.
+        fraction: Fraction of the clients that are corrupt.
         placement: Where they are.
-        trim: Of methods that trim; None is that of the experiment.
+        trim: Trim of methods that trim; None is that of the experiment.
 
     Raises:
         InputError: If there is no such method or attack, or a value is not allowed.

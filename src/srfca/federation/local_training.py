@@ -45,7 +45,7 @@ class LocalTraining:
         server_momentum: Momentum of the server: each round adds this much of the change of the one
             before (FedAvgM).
         average_last: The server returns the mean of the models of this fraction of the rounds, the
-            last ones; 0 returns those of the last round. Clients go on from the latest models.
+            last ones; 0 returns those of the last round. Clients continue from the latest models.
         compress: Clients send only this fraction of the coordinates of an update, the largest ones,
             as signs and one magnitude, and add the rest to their next update (sparse ternary
             compression, docs/compression.md); None sends all.

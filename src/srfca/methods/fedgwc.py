@@ -186,7 +186,7 @@ class Cluster:
         return self.calm >= max(1, round(len(self.clients) / self.count))
 
     def split(self, groups: Labels) -> list[Cluster]:
-        """Return a cluster for each group ``[n]``; if there is one only, wait anew."""
+        """Return a cluster for each group ``[n]``; if there is only one, wait again."""
         if groups.max() == 0:
             self.change, self.calm = 1.0, 0
             return [self]

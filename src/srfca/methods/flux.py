@@ -109,7 +109,7 @@ def descriptors(outputs: GroupMoments, losses: GroupMoments) -> Array:
     on the samples of each class. A class that a client lacks has the mean of the other clients.
 
     Args:
-        outputs: Of c clients and k encoders, by any groups.
+        outputs: Outputs of c clients and k encoders, by any groups.
         losses: The same, by class.
     """
     counts = outputs.counts.unsqueeze(3)

@@ -212,7 +212,7 @@ def alternate(
         models: ``[k, P]`` to start from.
         local: How clients train.
         aggregation: How the rows of a cluster become one row.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         participation: The fraction of the clients that take part in a round.
         server_lr: If given, clients send gradients.
         rounds_between: Rounds of training between two choices.

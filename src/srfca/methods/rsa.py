@@ -26,7 +26,7 @@ class RSA(Method):
     Args:
         lam: lambda, the weight of the penalty. In a step of the server, a client moves each
             coordinate by at most ``lam`` times the learning rate, whatever it sends.
-        decay: Of the server's model: its own loss is ``decay/2 |x_0|^2``.
+        decay: Decay of the server's model: its own loss is ``decay/2 |x_0|^2``.
         participation: The fraction of the clients that take part in a round.
 
     Examples:

@@ -64,7 +64,7 @@ class History:
     rounds: list[tuple[Training, bool, Call]] = field(default_factory=list)
 
     def add(self, training: Training, is_first: bool, is_personal: bool, call: Call) -> None:
-        """Add a round. Its training starts anew if it is the first.
+        """Add a round. Its training restarts if it is the first.
 
         Optimizer states are kept for the last two trainings, personal coordinates for all.
         """
@@ -243,7 +243,7 @@ class Pool:
 
         Args:
             number: Different numbers are different workers, as far as there are.
-            method: Of ``Worker``.
+            method: Method of ``Worker``.
             argument: Its first argument.
             references: Its other arguments.
         """

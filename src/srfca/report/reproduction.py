@@ -24,7 +24,7 @@ class Line:
 
     Args:
         row: Key of the row.
-        title: Of the row, with K.
+        title: Title of the row, with K.
         k: The number of clusters that the method was given, "mean" for the means over K.
         records: By seed.
     """
@@ -50,7 +50,7 @@ def lines(records: Sequence[Record], titles: Mapping[str, str]) -> list[Line]:
 
     Args:
         records: The runs.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
     """
     grouped: dict[tuple[str, int | None], dict[int, Record]] = {}
     for record in records:
@@ -103,9 +103,9 @@ def experiment_table(
     """Make the table of an experiment.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         records: Its runs.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
         published: Figures by source and row.
     """
     accuracy, shown = has_accuracy(records), lines(records, titles)
@@ -191,9 +191,9 @@ def summary_table(
     """Make the paper's table: a line for each method, a column for each experiment.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         records: Runs by experiment.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
         published: Published figures, which follow ours.
     """
     by_experiment = {name: lines(runs, titles) for name, runs in records.items()}

@@ -47,7 +47,7 @@ def results_markdown(
 
     Args:
         records: Runs by experiment.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
         published: Published figures by source, experiment and row.
         command: What makes these tables.
     """

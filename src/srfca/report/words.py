@@ -35,7 +35,7 @@ def reference_sentence(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence about runs that answers are compared with, from their metrics.
 
     Args:
-        runs: Of one or two methods, for one or more seeds.
+        runs: Runs of one or two methods, for one or more seeds.
     """
     means = [means_of_metrics(group.runs) for group in group_runs(runs)]
     parts = [f"{run['name']} ({_score(run)})" for run in means]
@@ -133,7 +133,7 @@ def warnings(view: RunView) -> list[str]:
     lines = []
     doubt = view.note("warning")
     if doubt and (view.partition.num_clusters > 1 or view.decision is not None):
-        lines.append(f"The answer is doubtful: {doubt}.")
+        lines.append(f"This result is uncertain: {doubt}.")
     if count := len(view.partition.unclustered):
         verbs = ("is", "has") if count == 1 else ("are", "have")
         lines.append(f"{_clients(count)} {verbs[0]} in no cluster, and {verbs[1]} no model.")

@@ -32,7 +32,7 @@ class Row:
         key: Names the row.
         title: In tables.
         method: Key of the method.
-        settings: Of the method, such as ``restarts=5``.
+        settings: Settings of the method, such as ``restarts=5``.
         k: For methods that need the number of clusters. Where the truth is unknown, ``true`` is the
             smallest of the experiment's numbers.
         experiments: Further settings for some experiments, by name.

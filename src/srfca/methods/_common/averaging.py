@@ -29,7 +29,7 @@ def average_rounds(
     Args:
         run: The run.
         stage: Its name, for progress.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         local: How clients train.
         algorithm: What clients do in their steps; it has no tensors.
         aggregation: The mean, weighted or not.

@@ -62,7 +62,7 @@ def interchangeable(
         losses: ``[k, m]`` of the models on the clients' held-out data. Clients whose losses are
             unknown (NaN) or infinite do not count; clusters without others are not joined.
         partition: The clusters.
-        level: Of the test.
+        level: Level of the test.
 
     Returns:
         ``[k, k]``

@@ -402,7 +402,7 @@ def describe(partition: Partition, alone: NDArray[np.bool_] | None = None) -> st
 
     Args:
         partition: The clusters.
-        alone: ``[m]`` clients that are alone besides.
+        alone: ``[m]`` clients that are alone beside them.
 
     >>> describe(Partition([0, 0, 1, 1, 2])), describe(Partition([0, 0]))
     ('2 clusters and 1 client alone', 'one model for all')

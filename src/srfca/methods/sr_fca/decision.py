@@ -26,7 +26,7 @@ class Evidence:
     """How an answer does on held-out data.
 
     Args:
-        name: Of the answer, for a person.
+        name: Name of the answer, for a person.
         scores: ``[m]``, NaN if unknown.
         variant: How the models were changed after training, if they were: fine-tuning.
     """
@@ -162,7 +162,7 @@ class Decision:
         chosen: The answer.
         considered: All answers that were compared, with their scores.
         runner_up: The best of the others with other clusters, None if there is none.
-        comparison: Of the chosen answer with the runner-up.
+        comparison: Comparison of the chosen answer with the runner-up.
         outliers: Clients that keep a model of their own beside the clusters.
         doubt: Why the choice between the clusters and one model for all is doubtful, if it is.
     """

@@ -55,7 +55,8 @@ class SRFCA(Method):
         merge_first: MERGE before RECLUSTER.
         continue_training: TrimmedMeanGD starts from the clusters' models, not from w0; in the
             first REFINE from the means of their clients' local models.
-        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
+        distance: ``cross_loss``, ``one_sided_loss``, ``balanced_cross_loss``,
+            ``presence_balanced_cross_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
             ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
         samples: Distances use losses on at most this many training samples of each client, drawn
             by the seed; None is all of them.

@@ -224,7 +224,7 @@ def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
     Such a client may not lie: its losses contradict those of the others because its model is bad.
 
     Args:
-        losses: Of the local models.
+        losses: Losses of the local models.
         distrusted: ``[c]``; what these clients report does not count.
 
     Returns:

@@ -29,7 +29,7 @@ CHECKS = 5
 WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 """Weights of fine-tuned models beside their cluster's."""
 ENOUGH = 0.5
-"""Standard errors that more steps of fine-tuning must bring for the trial to go on."""
+"""Standard errors that more steps of fine-tuning must bring for the trial to continue."""
 
 
 def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clusters:
@@ -39,7 +39,7 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
         run: The run.
         options: The parameters.
         partition: The clusters.
-        name: Of the trial: it decides the draws.
+        name: Name of the trial: it decides the draws.
 
     Returns:
         The clusters, with ``midway`` scores.
@@ -97,7 +97,7 @@ class FineTuned:
         models: ``[m, P]``
         scores: ``[m]`` on held-out data.
         steps: Steps of each client.
-        weight: Of the fine-tuned model; the rest is the cluster's.
+        weight: Weight of the fine-tuned model; the rest is the cluster's.
     """
 
     models: Tensor

@@ -22,7 +22,7 @@ class Figure:
     """A chart and what a person should know of it.
 
     Args:
-        name: Of the chart: ``srfca figure RUN NAME``.
+        name: Name of the chart: ``srfca figure RUN NAME``.
         title: Its heading.
         chart: The chart, without a size.
         caption: What it shows and how to read it.
@@ -30,7 +30,7 @@ class Figure:
         width: In pixels where it stands alone; a page makes it as wide as its column.
         square: Whether the page gives it the height of its width.
         canvas: Draw on a canvas: for very many marks.
-        fields: Of the data, for a table of the numbers; none if there is no use for one.
+        fields: Fields of the data, for a table of the numbers; none if there is no use for one.
     """
 
     name: str

@@ -51,7 +51,7 @@ def _curves(view: RunView, score: Score) -> Figure | None:
     text = f"Mean {score} of each cluster's clients after a number of local steps per client."
     if len(splits) > 1:
         text += " Solid lines are on held-out data, dashed ones on training data."
-    text += " Every training begins anew, so that curves start again."
+    text += " Curves restart with every training."
     if not view.parameters.get("curves"):
         text += " Few scores are known without extra cost: --curves N scores every N rounds."
     return Figure(score, f"Learning curves: {score}", chart, text, height=280, fields=FIELDS)

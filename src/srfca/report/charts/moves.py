@@ -36,9 +36,9 @@ class Column:
     """The clusters of one stage, as bars above each other.
 
     Args:
-        name: Of the stage.
+        name: Name of the stage.
         labels: ``[m]`` the bar of each client: its cluster, or a negative number.
-        colors: Of each bar.
+        colors: Colors of each bar.
     """
 
     name: str

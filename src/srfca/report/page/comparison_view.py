@@ -60,7 +60,7 @@ def comparison_view(
     Args:
         runs: With their metrics.
         links: The ids of their views, empty for runs that are not on the page.
-        id: Of the view's element.
+        id: Id of the view's element.
         title: In the list of views.
     """
     metrics = [run.metrics for run in runs]

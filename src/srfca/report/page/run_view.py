@@ -36,9 +36,9 @@ def run_view(
 
     Args:
         view: The run.
-        id: Of the view's element; those inside begin with it.
+        id: Id of the view's element; those inside begin with it.
         title: In the list of views; None is what the run is.
-        heading: Of the first section.
+        heading: Heading of the first section.
     """
     prefix, drawn = f"{id}-", figures(view)
     parts = macros("run.html")

@@ -278,7 +278,7 @@
   follow();
   start();
 
-  // The page of a run that goes on replaces its content through this.
+  // The page of a run in progress replaces its content through this.
   window.srfcaPage = {
     replace(content, data) {
       page = data;
