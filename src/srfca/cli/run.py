@@ -268,5 +268,5 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
     show_answer(analysis, path, truth=truth_sentence(metrics))
-    for hint in hints(analysis):
+    for hint in hints(analysis, kept=path is not None):
         show(hint)

@@ -110,8 +110,10 @@ def test_warnings_are_on_the_page() -> None:
 
 
 def test_the_table_of_clusters_has_gains_and_confidence() -> None:
-    table = cluster_table(made_up_view(alone=1))
-    assert [line.name for line in table.lines] == ["0", "1", "2", "3"]
+    table = cluster_table(made_up_view(alone=2, unclustered=1))
+    assert [line.name for line in table.lines] == ["0", "1", "2", "alone", "unclustered"]
+    clients = table.columns.index("clients")
+    assert [line.cells[clients] for line in table.lines][3:] == ["2", "1"]
     assert {"points over one model", "confidence", "stability", "true clusters"} <= set(
         table.columns
     )
@@ -128,6 +130,7 @@ def test_the_table_of_clients_has_all_of_them() -> None:
         "client", "cluster", "true cluster",
     ]  # fmt: skip
     assert set(table["colors"]) == {"-1", "0", "1", "2"}
+    assert client_table(made_up_view(alone=2))["alone"] == [3, 4]
     large = client_table(made_up_view(num_clients=30_000, distances=False, analyzed=False))
     assert len(large["rows"]) <= 20_003 < large["total"]
 

@@ -79,11 +79,3 @@ def cluster_scale(clusters: Iterable[int], colors: Mapping[int, str]) -> alt.Sca
         domain=[cluster_name(cluster) for cluster in shown],
         range=[colors[cluster] for cluster in shown],
     )
-
-
-def cluster_legend(clusters: Iterable[int], title: str = "cluster") -> alt.Legend | None:
-    """Return a legend of clusters, None if they are one, or too many to list."""
-    count = len(set(clusters))
-    if not 1 < count <= LEGEND_SIZE:
-        return None
-    return alt.Legend(title=title, orient="top", columns=6, symbolType="circle", symbolOpacity=1)

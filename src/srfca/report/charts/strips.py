@@ -19,7 +19,7 @@ FEW_ROWS = 12
 """Rows up to this number are high."""
 FIELDS = ("client", "cluster", "value")
 """Of the data, for a table."""
-ALONE, UNCLUSTERED = "alone", "none"
+ALONE, UNCLUSTERED = "alone", "unclustered"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def cluster_rows(view: RunView) -> list[tuple[str, str]]:
 
 
 def row_order(rows: list[tuple[str, str]]) -> list[str]:
-    """Return the names of the rows in order: clusters, alone, none."""
+    """Return the names of the rows in order: clusters, alone, unclustered."""
     names = {row for row, _ in rows}
     clusters = sorted((name for name in names if name.isdigit()), key=int)
     return [*clusters, *(name for name in (ALONE, UNCLUSTERED) if name in names)]
