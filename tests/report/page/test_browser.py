@@ -196,6 +196,15 @@ def test_a_phone_has_no_horizontal_overflow(driver: Any, pages: Path, name: str)
         ".map((c) => c.closest('.chart').dataset.chart)"
     )
     assert wide == []
+    covered = driver.execute_script(
+        "return [...document.querySelectorAll('.view:not([hidden]) figure > h3')].filter((h) => {"
+        " const button = h.parentElement.querySelector('.vega-embed summary');"
+        " const text = document.createRange(); text.selectNodeContents(h);"
+        " const b = button.getBoundingClientRect();"
+        " return [...text.getClientRects()].some((t) => t.right > b.left && t.left < b.right"
+        " && t.bottom > b.top && t.top < b.bottom) }).map((h) => h.textContent)"
+    )
+    assert covered == [], "no heading is under the button of its chart"
     assert problems(driver) == []
 
 

@@ -123,6 +123,16 @@ def test_the_table_of_clusters_has_gains_and_confidence() -> None:
     assert "loss against alone" in regression.columns
 
 
+def test_gains_come_with_how_even_they_are() -> None:
+    titled = {section.title: section.body for section in run_view(made_up_view()).sections}
+    assert "Jain&#39;s index" in titled["Gains"]
+    assert "one model for all</th>" in titled["Gains"]
+    assert "worst tenth" not in titled["Confidence"]
+    of_losses = {s.title: s.body for s in run_view(made_up_view(accuracy=False)).sections}
+    assert "worst tenth" in of_losses["Gains"]
+    assert "Jain" not in of_losses["Gains"]
+
+
 def test_the_table_of_clients_has_all_of_them() -> None:
     table = client_table(made_up_view(num_clients=30, unclustered=1))
     assert len(table["rows"]) == table["total"] == 30

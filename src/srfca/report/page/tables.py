@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from srfca.analysis.gains import client_gains
 from srfca.analysis.names import percent, signed
 from srfca.clustering.partition import Indices
+from srfca.report.answer import fairness_table
 from srfca.report.palette import NONE, cluster_name
 from srfca.report.sampling import sample_clients, short
+from srfca.report.summary import Table
 from srfca.report.view import Numbers, RunView
 
 MAX_CLIENTS = 20_000
@@ -52,6 +54,30 @@ class ClusterTable:
     columns: list[str]
     lines: list[ClusterLine]
     remark: str
+
+
+@dataclass(frozen=True)
+class TableLines:
+    """A table for a template.
+
+    Args:
+        columns: Titles after the first.
+        lines: Name and cells of each line.
+        best: Which cells are the best.
+    """
+
+    columns: list[str]
+    lines: list[list[str]]
+    best: Sequence[Sequence[bool]]
+
+    @classmethod
+    def of(cls, table: Table) -> TableLines:
+        """Return the lines of a summary."""
+        return cls(
+            [column.replace("\n", " ") for column in table.columns],
+            [[name, *cells] for name, cells in zip(table.names, table.cells, strict=True)],
+            table.best,
+        )
 
 
 def cluster_table(view: RunView) -> ClusterTable:
@@ -131,6 +157,12 @@ def _listed(truth: Indices) -> str:
     counts = Counter(truth.tolist()).most_common()
     text = ", ".join(f"{cluster_name(cluster)} ({count})" for cluster, count in counts[:4])
     return text + (f" and {len(counts) - 4} more" if len(counts) > 4 else "")
+
+
+def fairness_lines(view: RunView) -> TableLines | None:
+    """Return how even the clients' scores are, beside one model and training alone."""
+    table = None if view.analysis is None else fairness_table(view.analysis)
+    return None if table is None else TableLines.of(table)
 
 
 def stage_lines(view: RunView) -> list[list[str]]:
