@@ -261,13 +261,15 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
     if result.decision is not None:
         show(result.decision)
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
-    if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
-        show(f"Doubtful: {notes['warning']}.")
+    doubt = notes.get("warning")
+    said = doubt is not None and doubt in analysis.sentence()
+    if doubt and not said and (result.partition.num_clusters > 1 or result.decision is not None):
+        show(f"Doubtful: {doubt}.")
     if result.privacy is not None:
         show(str(result.privacy))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
     show_answer(analysis, path, truth=truth_sentence(metrics))
-    for hint in hints(analysis):
+    for hint in hints(analysis, kept=path is not None):
         show(hint)
