@@ -178,7 +178,7 @@ def run(
             experiment, seed, options.device, options.data_dir, bars, make=make
         )
         notes.callback(runner.close, federation)
-        if runner.guesses_k(experiment, method, federation.data.truth):
+        if runner.guesses_k(experiment, method, federation.truth):
             warnings.warn(
                 f"{made.name} needs the number of clusters, which is unknown; using k={made.k} "
                 "(choose another with --k)",
@@ -229,11 +229,18 @@ def resume(
             metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: what the run was given."
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]", help="As of 'srfca run'; default: what the run was given."
+        ),
+    ] = None,
 ) -> None:
     """Continue a run that was killed."""
     from srfca.cli import saved_command
 
-    given = {name: value for name, value in (("report", report), ("track", track)) if value}
+    chosen = {"report": report, "track": track, "ray": ray}
+    given = {name: value for name, value in chosen.items() if value}
     run(**saved_command.read(folder) | given, out=folder, journal=True)
 
 

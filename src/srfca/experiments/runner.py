@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from srfca.ray import RayFederation
 
 SimulatedClients: TypeAlias = "Simulation | RayFederation"
-"""Simulated clients whose data are at hand, on this machine or on a cluster."""
+"""Simulated clients, on this machine or on a cluster."""
 MakeFederation = Callable[..., "SimulatedClients"]
 """Makes them of data, a model and the arguments of ``Simulation``."""
 
@@ -202,7 +202,7 @@ def run_method(
     Raises:
         InputError: If there is nothing to score on, or the run diverges.
     """
-    method: Method = make_method(experiment, key, federation.data.truth)
+    method: Method = make_method(experiment, key, federation.truth)
     split: Split = "test" if "test" in federation.splits else "validation"
     require(
         split in federation.splits,

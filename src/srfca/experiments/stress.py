@@ -75,7 +75,7 @@ class AttackedRun(runner.ScoredRun):
         metrics = run_metrics(self)
         honest = np.setdiff1d(np.arange(len(self.result.client_ids)), self.attackers)
         index = torch.as_tensor(honest)
-        accuracy, truth = self.scores.accuracy, self.federation.data.truth
+        accuracy, truth = self.scores.accuracy, self.federation.truth
         misplaced = None
         if self.result.clustered and truth is not None:
             misplaced = num_misplaced(self.result.partition, truth, honest)
