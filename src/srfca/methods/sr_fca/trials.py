@@ -51,11 +51,12 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
     return replace(clusters, midway=scores)
 
 
-def lead_midway(first: Clusters, second: Clusters) -> float:
+def lead_midway(options: SRFCA, first: Clusters, second: Clusters) -> float:
     """Return by how many standard errors the first led after the first part of a training."""
     assert first.midway is not None
     assert second.midway is not None
-    return compare(first.midway, second.midway).t
+    tolerance = options.tolerance(first.partition, second.partition)
+    return compare(first.midway, second.midway, tolerance).t
 
 
 def together(
@@ -80,7 +81,7 @@ def together(
         if rounds.start and rival.midway is not None:
             scores = held_out_scores(run, clusters.models, clusters.partition.labels)
             run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
-            if out_of_reach(rival.midway, scores, clearly):
+            if out_of_reach(rival.midway, scores, clearly, options.tolerance(rival.partition)):
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
@@ -148,10 +149,11 @@ def fine_tuned(
     index = torch.as_tensor(clients, device=w0.device)
     starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
     rows, best = starts, None
-    excluded = torch.as_tensor(alone)
+    excluded, tolerance = torch.as_tensor(alone), options.tolerance(clusters.partition)
 
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        return compare(before.where(excluded, tuned.scores), before.where(excluded, reference))
+        tuned_scores = before.where(excluded, tuned.scores)
+        return compare(tuned_scores, before.where(excluded, reference), tolerance)
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -166,7 +168,9 @@ def fine_tuned(
                     WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
                 )
             ]
-            useful = [t for t in tried if helps(before.where(excluded, t.scores), before)]
+            useful = [
+                t for t in tried if helps(before.where(excluded, t.scores), before, tolerance)
+            ]
             check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
