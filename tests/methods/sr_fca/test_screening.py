@@ -10,12 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srfca import SRFCA, ClientData, LocalTraining, Simulation, data
+from srfca import SRFCA, ClientData, LocalTraining, Partition, Simulation, data
 from srfca.distances import ModelSet
 from srfca.experiments.stress import num_misplaced
+from srfca.federation import Federation, Middleware, Replies, Request
 from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
+from srfca.federation.replies import T
 from srfca.federation.requests import Train
 from srfca.methods import Run
+from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.screening import (
     NUM_WITNESSES,
     PeerLosses,
@@ -239,3 +242,45 @@ def test_many_clients_are_screened_too(
     honest, misplaced = accuracy(digits, attacked, attackers, all_pairs=10)
     assert misplaced == 0
     assert honest > clean_accuracy - 0.04, "fewer clients train than in the clean run"
+
+
+class TrainingLog(Middleware):
+    """Notes which clients train in which purpose."""
+
+    def __init__(self, federation: Federation) -> None:
+        super().__init__(federation)
+        self.trained: dict[str, set[int]] = {}
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        if isinstance(request, Train):
+            self.trained.setdefault(request.key.purpose, set()).update(request.clients.tolist())
+        return self.federation.ask(request)
+
+
+@pytest.mark.filterwarnings("ignore::srfca.errors.SrfcaWarning")
+@pytest.mark.parametrize("rotations", [1, 2])
+def test_screened_clients_train_no_model_for_others(rotations: int) -> None:
+    made = data.rotated_digits(num_clients=20, rotations=rotations)
+    digits = Simulation(made, mlp(64, 32, 10), validation=0.2)
+    attackers = [0, 5, 10, 15]
+    log = TrainingLog(Attacked(digits, ATTACKS["reverse-scaling"], attackers))
+    result = SRFCA(local=LOCAL, trim=0.25, final_steps=5).fit(log)
+    alone = {"one_shot", "try fine-tuning"}
+    rounds = {purpose: trained for purpose, trained in log.trained.items() if purpose not in alone}
+    assert {"refine 1", "final"} <= set(rounds)
+    assert rotations == 1 or "together" in rounds
+    for purpose, trained in rounds.items():
+        assert trained == set(range(20)) - set(attackers), purpose
+    assert (result.labels >= 0).all(), "they are placed in the end"
+    assert result.partition.num_clusters == rotations
+
+
+def test_clusters_train_without_some_clients() -> None:
+    clusters = Clusters(Partition([0, 1, 0, 1, 2, 2, -1]), torch.tensor([[0.0], [1.0], [2.0]]))
+    few = clusters.without(np.array([0, 4]))
+    assert few.partition.labels.tolist() == [-1, 0, 1, 0, -1, 2, -1]
+    assert few.models.flatten().tolist() == [1.0, 0.0, 2.0]
+    again = few.with_members_of(clusters)
+    assert again.partition == clusters.partition
+    assert torch.equal(again.models, clusters.models)
+    assert clusters.without(np.array([4, 5])) is clusters, "a cluster would have no clients"

@@ -168,13 +168,13 @@ class Auto(ThresholdRule):
         considered, doubt = _given_up(options, clusters, one_shot)
         if clusters.partition.num_clusters > 1 and options.trial_budget >= options.local.steps:
             undivided = one_shot.rival if one_shot.parts else None
-            rival = together(run, options, clusters, CLEARLY, undivided)
+            rival = together(run, options, clusters, CLEARLY, undivided, one_shot.useless)
             winner, other, doubts = better(options, clusters, rival, score, one_shot)
             doubt = doubts if winner is rival else doubts or doubt
             considered.append(other)
             if winner is rival:
                 clusters, alone = rival, find_outliers(rival, cluster_scores(rival))
-        clusters = final_training(run, options, clusters)
+        clusters = final_training(run, options, clusters, one_shot.useless)
         tolerance = options.tolerance(clusters.partition)
         evidence = Evidence(describe(clusters.partition, alone), score(clusters))
         considered.append(evidence)
@@ -299,7 +299,8 @@ def _given_up(
 
 
 def _one_cluster(run: Run, grouping: OneShot) -> OneShot:
-    partition = Partition(np.zeros(run.num_clients, dtype=np.int64))
+    """Return one cluster of all clients but those whose local model is useless."""
+    partition = Partition(np.zeros(run.num_clients, dtype=np.int64)).without(grouping.useless)
     return with_reason(replace(grouping, partition=partition), "one cluster")
 
 

@@ -60,7 +60,12 @@ def lead_midway(options: SRFCA, first: Clusters, second: Clusters) -> float:
 
 
 def together(
-    run: Run, options: SRFCA, rival: Clusters, clearly: float, started: Clusters | None = None
+    run: Run,
+    options: SRFCA,
+    rival: Clusters,
+    clearly: float,
+    started: Clusters | None = None,
+    useless: Clients | None = None,
 ) -> Clusters:
     """Train one model for all clients, as TrimmedMeanGD trains a cluster.
 
@@ -70,21 +75,25 @@ def together(
         rival: Clusters, with their scores after the first part of the training.
         clearly: Standard errors by which the rival must lead after that part to end the trial.
         started: The one cluster after the first part of its training, if that was done.
+        useless: Clients that do not train; they get the model, too.
 
     Returns:
         One cluster; with ``midway`` scores if the trial ended there.
     """
-    clusters = Clusters.untrained(one_cluster(run), run.initial_model())
+    everyone = one_cluster(run)
+    partition = everyone if useless is None else everyone.without(useless)
+    clusters = Clusters.untrained(partition, run.initial_model())
     if started is not None:
         clusters = replace(started, midway=None)
     for rounds in options.segments[bool(clusters.rounds_done) :]:
         if rounds.start and rival.midway is not None:
-            scores = held_out_scores(run, clusters.models, clusters.partition.labels)
-            run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
+            scores = held_out_scores(run, clusters.models, everyone.labels)
+            run.add_scores("TOGETHER", scores, everyone.labels, 1)
             if out_of_reach(rival.midway, scores, clearly, options.tolerance(rival.partition)):
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
+    clusters = replace(clusters, partition=everyone)
     notes = {"given_up": clusters.midway is not None}
     run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
