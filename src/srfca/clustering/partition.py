@@ -134,6 +134,20 @@ class Partition:
         single = np.append(self.sizes == 1, False)
         return np.flatnonzero(single[self.labels])
 
+    def without(self, clients: Indices) -> Partition:
+        """Return the partition in which some clients are unclustered.
+
+        Args:
+            clients: Their positions.
+
+        Examples:
+            >>> Partition([0, 0, 1, 1]).without(np.array([0])).labels.tolist()
+            [-1, 0, 1, 1]
+        """
+        labels = self.labels.copy()
+        labels[clients] = -1
+        return Partition(labels)
+
     def members(self, cluster: int) -> Indices:
         """Return the clients of one cluster, in ascending order.
 

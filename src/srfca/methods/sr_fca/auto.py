@@ -165,22 +165,23 @@ class Auto(ThresholdRule):
             distances = distances_to_clusters(run, options, clusters, local_models, one_shot)
             clusters = place(run, clusters, distances)
         alone = find_outliers(clusters, cluster_scores(clusters))
-        considered, doubt = _given_up(clusters, one_shot)
+        considered, doubt = _given_up(options, clusters, one_shot)
         if clusters.partition.num_clusters > 1 and options.trial_budget >= options.local.steps:
             undivided = one_shot.rival if one_shot.parts else None
-            rival = together(run, options, clusters, CLEARLY, undivided)
-            winner, other, doubts = better(clusters, rival, score, one_shot)
+            rival = together(run, options, clusters, CLEARLY, undivided, one_shot.useless)
+            winner, other, doubts = better(options, clusters, rival, score, one_shot)
             doubt = doubts if winner is rival else doubts or doubt
             considered.append(other)
             if winner is rival:
                 clusters, alone = rival, find_outliers(rival, cluster_scores(rival))
-        clusters = final_training(run, options, clusters)
+        clusters = final_training(run, options, clusters, one_shot.useless)
+        tolerance = options.tolerance(clusters.partition)
         evidence = Evidence(describe(clusters.partition, alone), score(clusters))
         considered.append(evidence)
         tuned = fine_tuned(run, options, clusters, evidence.scores, alone)
         if tuned is not None:
             scores = evidence.scores.where(torch.as_tensor(alone), tuned.scores)
-            is_better = helps(scores, evidence.scores)
+            is_better = helps(scores, evidence.scores, tolerance)
             if is_better:
                 clusters = replace(clusters, individual_models=tuned.models)
                 alone &= find_outliers(clusters, tuned.scores)
@@ -191,7 +192,7 @@ class Auto(ThresholdRule):
             considered.append(Evidence(evidence.name, scores, tuned.describe()))
             evidence = considered[-1] if is_better else evidence
         considered.append(Evidence("every client alone", alone_scores))
-        if compare(alone_scores, evidence.scores).t >= 1:
+        if compare(alone_scores, evidence.scores, tolerance).t >= 1:
             clusters, evidence = train_alone(run, options, local_models), considered[-1]
             clients = run.everyone[:0]
         else:
@@ -200,7 +201,8 @@ class Auto(ThresholdRule):
         names = tuple(run.client_ids[client] for client in clients.tolist())
         if clusters.partition.num_clusters == run.num_clients:
             doubt = None
-        decision = replace(Decision.among(evidence, tuple(considered), names), doubt=doubt)
+        decision = Decision.among(evidence, tuple(considered), names, tolerance)
+        decision = replace(decision, doubt=doubt)
         notes = decision.notes()
         run.record("DECIDE", clusters.partition, clusters.client_models, notes=notes)
         return clusters
@@ -275,12 +277,14 @@ def race(run: Run, options: SRFCA, first: OneShot, second: OneShot) -> OneShot:
         first_part(run, options, grouping.partition, f"candidate {number}")
         for number, grouping in enumerate((first, second), 1)
     ]
-    if lead_midway(trained[1], trained[0]) >= CLEARLY:
+    if lead_midway(options, trained[1], trained[0]) >= CLEARLY:
         return replace(second, started=trained[1], rival=trained[0])
     return replace(first, started=trained[0], rival=trained[1])
 
 
-def _given_up(clusters: Clusters, one_shot: OneShot) -> tuple[list[Evidence], str | None]:
+def _given_up(
+    options: SRFCA, clusters: Clusters, one_shot: OneShot
+) -> tuple[list[Evidence], str | None]:
     """Return the evidence of other clusters that lost an early trial, and a doubt if it was close.
 
     There is none if REFINE has made the winner the same, or if parts of one cluster have led.
@@ -290,12 +294,13 @@ def _given_up(clusters: Clusters, one_shot: OneShot) -> tuple[list[Evidence], st
     scores, name = one_shot.rival.midway, describe(one_shot.rival.partition)
     if scores is None or name == describe(clusters.partition):
         return [], None
-    lead = lead_midway(one_shot.started, one_shot.rival)
+    lead = lead_midway(options, one_shot.started, one_shot.rival)
     return [Evidence(name, scores, GIVEN_UP)], within_noise(name, lead)
 
 
 def _one_cluster(run: Run, grouping: OneShot) -> OneShot:
-    partition = Partition(np.zeros(run.num_clients, dtype=np.int64))
+    """Return one cluster of all clients but those whose local model is useless."""
+    partition = Partition(np.zeros(run.num_clients, dtype=np.int64)).without(grouping.useless)
     return with_reason(replace(grouping, partition=partition), "one cluster")
 
 
@@ -320,7 +325,7 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
         return grouping
     in_parts = first_part(run, options, parts, "parts")
     undivided = first_part(run, options, grouping.partition, "whole")
-    if lead_midway(in_parts, undivided) < 1:
+    if lead_midway(options, in_parts, undivided) < 1:
         return replace(grouping, started=undivided, rival=in_parts)
     return with_reason(
         replace(grouping, partition=parts, parts=True, started=in_parts, rival=undivided),
@@ -349,6 +354,7 @@ def place(run: Run, clusters: Clusters, distances: Distances) -> Clusters:
 
 
 def better(
+    options: SRFCA,
     clusters: Clusters,
     rival: Clusters,
     score: Callable[[Clusters], ClientScores],
@@ -365,9 +371,10 @@ def better(
     scores = score(clusters)
     if rival.midway is not None:
         given_up = Evidence(ONE_MODEL, rival.midway, GIVEN_UP)
-        return clusters, given_up, _doubt_of_lead(clusters, rival.midway, scores, grouping)
+        doubt = _doubt_of_lead(options, clusters, rival.midway, scores, grouping)
+        return clusters, given_up, doubt
     rival_scores = score(rival)
-    lead = compare(scores, rival_scores).t
+    lead = compare(scores, rival_scores, options.tolerance(clusters.partition)).t
     needed = -1.0 if grouping.separation >= MIN_SEPARATION else 0.0 if grouping.parts else CLEARLY
     if lead > needed:
         doubt = within_noise(ONE_MODEL, lead) or (NO_GAP if grouping.parts else None)
@@ -377,7 +384,11 @@ def better(
 
 
 def _doubt_of_lead(
-    clusters: Clusters, rival_midway: ClientScores, scores: ClientScores, grouping: OneShot
+    options: SRFCA,
+    clusters: Clusters,
+    rival_midway: ClientScores,
+    scores: ClientScores,
+    grouping: OneShot,
 ) -> str | None:
     """Say why clusters that led after a third of a training might not lead at its end.
 
@@ -388,7 +399,9 @@ def _doubt_of_lead(
     if grouping.separation >= MIN_SEPARATION:
         return None
     assert clusters.midway is not None
-    lead, progress = compare(clusters.midway, rival_midway), compare(scores, clusters.midway)
+    tolerance = options.tolerance(clusters.partition)
+    lead = compare(clusters.midway, rival_midway, tolerance)
+    progress = compare(scores, clusters.midway, tolerance)
     if lead.gain > progress.gain:
         return None
     return (

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from srfca.aggregation.outliers import winsorize
+from srfca.aggregation.outliers import num_kept, winsorize_groups
+from srfca.clustering.partition import Labels
 from srfca.federation.replies import ClientScores
 
 CLEARLY = 2.0
@@ -22,6 +23,19 @@ FAR = 2.0
 _DOUBT = " may do as well"
 HELPS = 2.25
 """Standard errors of accuracy and loss together by which fine-tuning helps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerance:
+    """How many clients may lie without deciding a comparison.
+
+    Args:
+        labels: ``[m]`` groups of clients that should gain about as much as each other.
+        corrupt: The number of clients that may lie, less than half of each group.
+    """
+
+    labels: Labels
+    corrupt: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +91,19 @@ class Comparison:
         return float(self.gain / self.error) if self.error > 0 else float(np.sign(self.gain)) * 99
 
 
-def compare(first: ClientScores, second: ClientScores) -> Comparison:
+def compare(
+    first: ClientScores, second: ClientScores, tolerance: Tolerance | None = None
+) -> Comparison:
     """Return what the first answer gains over the second, paired by clients.
 
     Losses of few samples are often close to 0 with a long tail, so they are compared by the
-    logarithm of the typical loss plus the loss.
+    logarithm of the typical loss plus the loss. Gains that are implausible among the other clients
+    of the group are winsorized.
+
+    Args:
+        first: ``[m]``
+        second: ``[m]``
+        tolerance: How many clients may lie; None is a twentieth of all, and at least one.
 
     >>> import torch
     >>> def scores(*accuracy: float) -> ClientScores:
@@ -91,18 +113,20 @@ def compare(first: ClientScores, second: ClientScores) -> Comparison:
     (0.2, 3.5)
     """
     if first.accuracy is None or second.accuracy is None:
-        return compare_losses(first, second)
-    return _mean_gain((first.accuracy - second.accuracy).double().numpy())
+        return compare_losses(first, second, tolerance)
+    return _mean_gain((first.accuracy - second.accuracy).double().numpy(), tolerance)
 
 
-def compare_losses(first: ClientScores, second: ClientScores) -> Comparison:
+def compare_losses(
+    first: ClientScores, second: ClientScores, tolerance: Tolerance | None = None
+) -> Comparison:
     """Return what the first answer gains over the second by losses, paired by clients."""
     losses = np.stack([first.loss.double().numpy(), second.loss.double().numpy()])
     with np.errstate(invalid="ignore"):  # infinite with both: unknown
-        return _mean_gain(np.subtract(*log_losses(losses)[::-1]))
+        return _mean_gain(np.subtract(*log_losses(losses)[::-1]), tolerance)
 
 
-def helps(tuned: ClientScores, before: ClientScores) -> bool:
+def helps(tuned: ClientScores, before: ClientScores, tolerance: Tolerance | None = None) -> bool:
     """Tell whether fine-tuning helps: by some two standard errors of accuracy and loss together.
 
     Accuracy on few samples is coarse, so that losses count too. But they are swayed by calibration:
@@ -110,20 +134,22 @@ def helps(tuned: ClientScores, before: ClientScores) -> bool:
     accuracy. A single client that does better is one standard error of accuracy, which is too
     little. Without accuracy, one standard error of the loss is enough.
     """
-    by_loss = compare_losses(tuned, before)
+    by_loss = compare_losses(tuned, before, tolerance)
     if tuned.accuracy is None or before.accuracy is None:
         return by_loss.t >= 1
-    by_accuracy = compare(tuned, before).t
+    by_accuracy = compare(tuned, before, tolerance).t
     return by_accuracy + min(by_loss.t, by_accuracy) >= HELPS
 
 
-def out_of_reach(leader: ClientScores, rival: ClientScores, errors: float) -> bool:
+def out_of_reach(
+    leader: ClientScores, rival: ClientScores, errors: float, tolerance: Tolerance | None = None
+) -> bool:
     """Tell whether a rival need not train to the end.
 
     It is behind by this many standard errors. A loss that falls slowly may still fall far, so
     without accuracy it must also be ten times that of the leader.
     """
-    lead = compare(leader, rival)
+    lead = compare(leader, rival, tolerance)
     by_accuracy = leader.accuracy is not None and rival.accuracy is not None
     return lead.t >= errors and (by_accuracy or lead.gain >= np.log(10))
 
@@ -154,13 +180,17 @@ but with 18.6 times the mean loss'
     return f"{other}{_DOUBT} for most clients: {errors}, but with {times:.3g} times the mean loss"
 
 
-def _mean_gain(gains: NDArray[np.float64]) -> Comparison:
+def _mean_gain(gains: NDArray[np.float64], tolerance: Tolerance | None) -> Comparison:
     """Return the mean of gains ``[m]`` and its standard error; outliers are winsorized."""
-    gains = winsorize(gains[np.isfinite(gains)])
+    tolerance = tolerance or Tolerance(np.zeros(len(gains), dtype=np.int64), 0)
+    finite = np.isfinite(gains)
+    gains = winsorize_groups(gains[finite], tolerance.labels[finite], tolerance.corrupt)
     if not len(gains):
         return Comparison(float("nan"), float("nan"))
     deviation = gains.std(ddof=1) if len(gains) > 1 else np.inf
-    return Comparison(float(gains.mean()), float(deviation / np.sqrt(len(gains))))
+    kept = num_kept(len(gains), tolerance.corrupt)
+    lost = (len(gains) - 1) / (kept - 1) if kept < len(gains) else 1.0
+    return Comparison(float(gains.mean()), float(lost * deviation / np.sqrt(len(gains))))
 
 
 def log_losses(losses: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -195,13 +225,17 @@ class Decision:
 
     @classmethod
     def among(
-        cls, chosen: Evidence, considered: tuple[Evidence, ...], outliers: tuple[str, ...] = ()
+        cls,
+        chosen: Evidence,
+        considered: tuple[Evidence, ...],
+        outliers: tuple[str, ...] = (),
+        tolerance: Tolerance | None = None,
     ) -> Decision:
         """Return a decision, with the best other answer as the runner-up."""
         others = [evidence for evidence in considered if evidence.name != chosen.name]
         if not others:
             return cls(chosen, considered, None, None, outliers)
-        comparisons = [compare(chosen.scores, other.scores) for other in others]
+        comparisons = [compare(chosen.scores, other.scores, tolerance) for other in others]
         gains = [c.gain if np.isfinite(c.gain) else np.inf for c in comparisons]
         closest = int(np.argmin(gains))
         rivals = tuple(zip(others, comparisons, strict=True))

@@ -51,15 +51,21 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
     return replace(clusters, midway=scores)
 
 
-def lead_midway(first: Clusters, second: Clusters) -> float:
+def lead_midway(options: SRFCA, first: Clusters, second: Clusters) -> float:
     """Return by how many standard errors the first led after the first part of a training."""
     assert first.midway is not None
     assert second.midway is not None
-    return compare(first.midway, second.midway).t
+    tolerance = options.tolerance(first.partition, second.partition)
+    return compare(first.midway, second.midway, tolerance).t
 
 
 def together(
-    run: Run, options: SRFCA, rival: Clusters, clearly: float, started: Clusters | None = None
+    run: Run,
+    options: SRFCA,
+    rival: Clusters,
+    clearly: float,
+    started: Clusters | None = None,
+    useless: Clients | None = None,
 ) -> Clusters:
     """Train one model for all clients, as TrimmedMeanGD trains a cluster.
 
@@ -69,21 +75,25 @@ def together(
         rival: Clusters, with their scores after the first part of the training.
         clearly: Standard errors by which the rival must lead after that part to end the trial.
         started: The one cluster after the first part of its training, if that was done.
+        useless: Clients that do not train; they get the model, too.
 
     Returns:
         One cluster; with ``midway`` scores if the trial ended there.
     """
-    clusters = Clusters.untrained(one_cluster(run), run.initial_model())
+    everyone = one_cluster(run)
+    partition = everyone if useless is None else everyone.without(useless)
+    clusters = Clusters.untrained(partition, run.initial_model())
     if started is not None:
         clusters = replace(started, midway=None)
     for rounds in options.segments[bool(clusters.rounds_done) :]:
         if rounds.start and rival.midway is not None:
-            scores = held_out_scores(run, clusters.models, clusters.partition.labels)
-            run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
-            if out_of_reach(rival.midway, scores, clearly):
+            scores = held_out_scores(run, clusters.models, everyone.labels)
+            run.add_scores("TOGETHER", scores, everyone.labels, 1)
+            if out_of_reach(rival.midway, scores, clearly, options.tolerance(rival.partition)):
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
+    clusters = replace(clusters, partition=everyone)
     notes = {"given_up": clusters.midway is not None}
     run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
@@ -148,10 +158,11 @@ def fine_tuned(
     index = torch.as_tensor(clients, device=w0.device)
     starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
     rows, best = starts, None
-    excluded = torch.as_tensor(alone)
+    excluded, tolerance = torch.as_tensor(alone), options.tolerance(clusters.partition)
 
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        return compare(before.where(excluded, tuned.scores), before.where(excluded, reference))
+        tuned_scores = before.where(excluded, tuned.scores)
+        return compare(tuned_scores, before.where(excluded, reference), tolerance)
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -166,7 +177,9 @@ def fine_tuned(
                     WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
                 )
             ]
-            useful = [t for t in tried if helps(before.where(excluded, t.scores), before)]
+            useful = [
+                t for t in tried if helps(before.where(excluded, t.scores), before, tolerance)
+            ]
             check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
