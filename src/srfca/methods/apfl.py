@@ -30,7 +30,8 @@ class APFL(Method):
     Args:
         alpha: The share of a client's own model; with ``adaptive`` where it starts.
         adaptive: Clients learn alpha_i: a step on one batch at the start of a round.
-        alpha_lr: Learning rate of alpha_i; None is that of ``local``.
+        alpha_lr: Learning rate of alpha_i. It is apart from that of ``local``, which suits
+            models: an alpha_i is a share, whatever the size of the model.
         weighted: Weight clients by their number of samples in w; otherwise all alike.
         participation: The fraction of the clients that take part in a round. A v_i starts from the
             w that its client receives first; a client that is never drawn has the last w.
@@ -55,7 +56,7 @@ class APFL(Method):
 
     alpha: float = constrained(0.5, at_least=0, at_most=1)
     adaptive: bool = True
-    alpha_lr: float | None = constrained(None, more_than=0)
+    alpha_lr: float = constrained(0.01, more_than=0)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -102,8 +103,7 @@ class APFL(Method):
         self, run: Run, clients: Clients, received: Tensor, v: Tensor, alphas: Tensor, number: int
     ) -> Tensor:
         """Return alpha of all clients ``[m, 1]`` after a step of some of them."""
-        lr = self.local.lr if self.alpha_lr is None else self.alpha_lr
-        one_step = replace(self.local, steps=self.local.rounds, local_steps=1, lr=lr)
+        one_step = replace(self.local, steps=self.local.rounds, local_steps=1, lr=self.alpha_lr)
         at = torch.as_tensor(clients, device=v.device)
         step = AlphaDescent(models=received, individual_models=v[at])
         starts, key = alphas[at].expand_as(received), run.key("apfl alpha", number)

@@ -64,7 +64,10 @@ class Ditto(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
-    searched: ClassVar[Mapping[str, SearchSpace]] = {"mu": Range(0.01, 10.0, log=True)}
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "mu": Range(0.01, 10.0, log=True),
+        "fine_tune_lr": Range(0.001, 1.0, log=True),
+    }
 
     mu: float = constrained(0.1, at_least=0)
     mu_per_client: bool = False
@@ -76,6 +79,11 @@ class Ditto(Method):
     def trainings(self) -> float:
         """That of w, and those of the individual models."""
         return (1 + len(self.candidates)) * self.participation
+
+    @property
+    def resolved(self) -> Mapping[str, float]:
+        """The individual models have the learning rate of ``local`` by default."""
+        return {"fine_tune_lr": self.local.lr}
 
     @property
     def candidates(self) -> tuple[float, ...]:

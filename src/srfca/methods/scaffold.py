@@ -33,7 +33,7 @@ class Scaffold(Method):
             ``II`` the mean of the gradients of its steps, which costs nothing but needs SGD without
             momentum. ``auto`` is II where that is possible, else I.
         server_lr: eta_g: how far the server goes to the mean of the clients' models.
-        weighted: Weight clients by their number of samples; otherwise all alike.
+        weighted: Weight clients by their number of samples; otherwise all alike, as in the paper.
         participation: The fraction of the clients that take part in a round; the others keep c_i.
 
     Examples:
@@ -56,7 +56,7 @@ class Scaffold(Method):
 
     option: Literal["auto", "I", "II"] = "auto"
     server_lr: float = constrained(1.0, more_than=0)
-    weighted: bool = True
+    weighted: bool = False
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:

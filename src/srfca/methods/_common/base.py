@@ -212,6 +212,11 @@ class Method(ABC):
         return float(getattr(self, "participation", 1.0))
 
     @property
+    def resolved(self) -> Mapping[str, float]:
+        """What parameters that are None stand for; ``srfca tune`` starts its search there."""
+        return {}
+
+    @property
     def fine_tuning(self) -> LocalTraining:
         """How clients fine-tune."""
         lr = self.local.lr * FINE_TUNE_RATE if self.fine_tune_lr is None else self.fine_tune_lr
