@@ -18,6 +18,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -72,7 +73,7 @@ class APFL(Method):
         v = w.repeat(run.num_clients, 1)
         alphas = torch.full_like(v[:, :1], self.alpha)  # [m, 1]
         started = torch.zeros_like(alphas, dtype=torch.bool)
-        rounds = self.local.rounds
+        rounds, server = self.local.rounds, ServerUpdate(run, self.local, self.local.rounds)
         steps = 2 * self.local.steps + (rounds if self.adaptive else 0)
         with run.stage("APFL", sum(num_participants(everyone, self.participation)) * steps):
             for number in range(rounds):
@@ -90,12 +91,14 @@ class APFL(Method):
                 replies = run.train(request, "training of the individual models")
                 labels = everyone.labels[clients]
                 aggregation = Mean(self.weighted)
-                w = run.round(Round(clients, w, labels, self.local, key, aggregation))
+                aggregated = run.round(Round(clients, w, labels, self.local, key, aggregation))
+                w = server.update(number, w, aggregated)
                 replied = torch.as_tensor(replies.clients, device=w.device)
                 v[replied] = replies.values.to(w)
                 started[replied] = True
-                mixed = alphas * torch.where(started, v, w) + (1 - alphas) * w
-                run.end_round("APFL", number, rounds, mixed)
+                run.end_round("APFL", number, rounds, _mix(alphas, torch.where(started, v, w), w))
+            w = server.result(rounds - 1, w)
+            mixed = _mix(alphas, torch.where(started, v, w), w)
         run.record("APFL", everyone, mixed, notes={"alpha": alphas[:, 0].tolist()})
         return Answer(everyone.labels, w, individual_models=mixed)
 
@@ -113,3 +116,7 @@ class APFL(Method):
         replied = torch.as_tensor(replies.clients, device=v.device)
         alphas[replied] = replies.values[:, trained : trained + 1].to(v)
         return alphas
+
+
+def _mix(alphas: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    return alphas * v + (1 - alphas) * w

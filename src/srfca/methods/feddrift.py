@@ -62,6 +62,7 @@ class FedDrift(Method):
         "Jothimurugesan, Hsieh, Wang, Joshi, Gibbons: Federated Learning under Distributed Concept "
         "Drift. AISTATS 2023."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ("server_momentum",)
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "delta": Range(0.02, 5.0, log=True),
         "time_steps": Range(2, 20, integer=True),
