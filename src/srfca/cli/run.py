@@ -221,7 +221,9 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Same as in 'srfca run'; default: what the run was given."),
+        typer.Option(
+            metavar="FILE", help="Same as in 'srfca run'; default: what the run was given."
+        ),
     ] = None,
     track: Annotated[
         list[str] | None,

@@ -13,6 +13,9 @@ from srfca.parameters import check_parameters, constrained
 OptimizerName = Literal["sgd", "adam"]
 Schedule = Literal["constant", "linear", "cosine", "step", "inverse_sqrt"]
 
+KEPT_TRAININGS = 4
+"""Trainings whose optimizer states clients keep: Ditto has a common one and three of a client."""
+
 _SCHEDULES: dict[Schedule, Callable[[int, int], float]] = {
     "constant": lambda step, steps: 1.0,
     "linear": lambda step, steps: 1.0 - step / steps,

@@ -164,7 +164,9 @@ class FLUX(Method):
             eps = float(self.eps)
         else:
             eps = elbow(points) if trained else choose_eps(points, min_samples)
-        labels, num_noise = density_clusters(points, eps, min_samples, "alone" if trained else "join")
+        labels, num_noise = density_clusters(
+            points, eps, min_samples, "alone" if trained else "join"
+        )
         return labels, {"eps": eps, "noise": num_noise}
 
 

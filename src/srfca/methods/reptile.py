@@ -90,9 +90,7 @@ class Reptile(Method):
     def _fine_tuning(self) -> LocalTraining:
         """How clients train in the last rounds."""
         steps = self.fine_tune_local_steps
-        return replace(
-            self.local, steps=max(1, self.fine_tune_rounds) * steps, local_steps=steps
-        )
+        return replace(self.local, steps=max(1, self.fine_tune_rounds) * steps, local_steps=steps)
 
     def solve(self, run: Run) -> Answer:
         """Train w, fine-tune it, and adapt it to each client."""

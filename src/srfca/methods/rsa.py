@@ -54,6 +54,7 @@ class RSA(Method):
     )
     family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "lam": Range(0.0001, 10.0, log=True),
         "norm": Choices(("l1", "l2")),

@@ -13,6 +13,7 @@ from srfca.federation.requests import Train
 from srfca.methods._common.base import Answer
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
+from srfca.methods._common.server_update import ServerUpdate
 
 
 def average_rounds(
@@ -48,6 +49,7 @@ def average_rounds(
     """
     everyone, w = one_cluster(run), run.initial_model() if start is None else start
     rounds = local.rounds if rounds is None else rounds
+    updates = ServerUpdate(run, local, rounds)
     steps = min(local.steps, rounds * local.local_steps)
     with run.stage(stage, sum(num_participants(everyone, participation)) * steps):
         for number in range(rounds):
@@ -58,9 +60,10 @@ def average_rounds(
                 sizes = run.sizes[torch.as_tensor(replies.clients, device=run.sizes.device)]
                 mean = aggregation(replies.values, sizes.to(replies.values.device))
                 change = mean.to(w) - w
-                w = w + (server_lr * change if server is None else server.step(change))
+                stepped = w + (server_lr * change if server is None else server.step(change))
+                w = updates.update(number, w.unsqueeze(0), stepped.unsqueeze(0))[0]
             run.end_round(stage, number, rounds, w.unsqueeze(0), everyone.labels)
-    return w
+    return updates.result(rounds - 1, w.unsqueeze(0))[0]
 
 
 class ServerAdam:
