@@ -40,7 +40,6 @@ from srfca.methods.adaptation.identity import CLUSTER_IDS, cluster_ids, identity
 from srfca.methods.adaptation.misfits import new_clusters
 from srfca.methods.sr_fca import SRFCA
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import helps
 from srfca.methods.sr_fca.trials import fine_tuned
 
 KEEP = 5
@@ -257,7 +256,7 @@ def _fine_tune(run: Run, clusters: Clusters, local: LocalTraining) -> Tensor | N
     before = held_out_scores(run, clusters.models, clusters.partition.labels)
     nobody = np.zeros(run.num_clients, dtype=bool)
     tuned = fine_tuned(run, SRFCA(local=local), clusters, before, alone=nobody)
-    if tuned is None or not helps(tuned.scores, before):
+    if tuned is None or not tuned.helps:
         return None
     in_cluster = torch.as_tensor(clusters.partition.labels >= 0, device=tuned.models.device)
     return torch.where(in_cluster.unsqueeze(1), tuned.models, torch.nan)

@@ -29,7 +29,6 @@ from srfca.methods.sr_fca.decision import (
     Decision,
     Evidence,
     compare,
-    helps,
     within_noise,
 )
 from srfca.methods.sr_fca.optional_stages import final_training, train_alone
@@ -149,7 +148,7 @@ class FinalDecision:
             self._considered.append(before)
             return proposal, before
         scores = self._with_local(alone, tuned.scores)
-        if not helps(scores, before.scores):
+        if not tuned.helps:
             self._considered += [before, Evidence(before.name, scores, tuned.describe())]
             return proposal, before
         clusters = replace(proposal.clusters, individual_models=tuned.models)

@@ -98,12 +98,14 @@ class FineTuned:
         scores: ``[m]`` on held-out data.
         steps: Steps of each client.
         weight: Of the fine-tuned model; the rest is the cluster's.
+        helps: Whether they are clearly better than the clusters' models.
     """
 
     models: Tensor
     scores: ClientScores
     steps: int
     weight: float
+    helps: bool
 
     def describe(self) -> str:
         """Return how the models were made, for a person."""
@@ -122,8 +124,9 @@ def fine_tuned(
 
     Steps and weight are those that are best for all clients together: held-out data of one client
     are too few to choose by. Interpolated weights keep what the cluster's model knows of rare
-    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The trial ends
-    when more steps bring nothing more.
+    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The best of many
+    can be better by chance: the smallest weight helps only if going further, with the next weight,
+    does no harm. The trial ends when more steps bring nothing more.
 
     Args:
         run: The run.
@@ -150,8 +153,11 @@ def fine_tuned(
     rows, best = starts, None
     excluded = torch.as_tensor(alone)
 
+    def counted(scores: ClientScores) -> ClientScores:
+        return before.where(excluded, scores)
+
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        return compare(before.where(excluded, tuned.scores), before.where(excluded, reference))
+        return compare(counted(tuned.scores), counted(reference))
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -160,13 +166,15 @@ def fine_tuned(
             rows = torch.where(torch.isfinite(trained).all(1, keepdim=True), trained, rows)
             mixed = [torch.lerp(starts, rows, weight) for weight in WEIGHTS]
             done = tuning.span(number).stop
+            scores_of_all = _scores_of_all(run, clients, mixed)
+            helpful = helpful_weights([counted(scores) for scores in scores_of_all], before)
             tried = [
-                FineTuned(w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w)
-                for w, mix, scores in zip(
-                    WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
+                FineTuned(
+                    w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w, good
                 )
+                for w, mix, scores, good in zip(WEIGHTS, mixed, scores_of_all, helpful, strict=True)
             ]
-            useful = [t for t in tried if helps(before.where(excluded, t.scores), before)]
+            useful = [tuned for tuned in tried if tuned.helps]
             check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
@@ -178,6 +186,21 @@ def fine_tuned(
     assert best is not None
     run.record("TRY_FINE_TUNE", clusters.partition, best.scores)
     return best
+
+
+def helpful_weights(tried: Sequence[ClientScores], before: ClientScores) -> list[bool]:
+    """Tell which weights of fine-tuned models help.
+
+    A small weight changes little, so that few samples can make it look better by chance: where
+    labels are noisy, for example. Then more of it is worse than none.
+
+    Args:
+        tried: Scores ``[m]`` with each weight, the smallest first.
+        before: With the clusters' models.
+    """
+    helpful = [helps(scores, before) for scores in tried]
+    helpful[0] &= compare(tried[1], before).gain >= 0
+    return helpful
 
 
 def _scores_of_all(run: Run, clients: Clients, models: Sequence[Tensor]) -> list[ClientScores]:
