@@ -144,7 +144,8 @@ def _separated(
     """Return the clusters of largest separation, best first; the given ones if none are groups."""
     assert grouping.distances is not None
     distance, distances, clients = grouping.distance, grouping.distances, local_models.clients
-    if distance == "cross_loss" and num_classes(run) is not None:
+    plain = distance == "cross_loss" and options.ask_class_counts
+    if plain and num_classes(run) is not None:
         distance = "balanced_cross_loss"
         distances = np.full_like(grouping.distances, np.nan)
         among = distance_named(distance)(local_models, local_models)
