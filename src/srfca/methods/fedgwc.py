@@ -42,8 +42,8 @@ class FedGWC(Method):
         compare: What of two clients is compared: ``others``, the rewards of the other clients in
             their rounds, as in the authors' code, or ``own``, their own rewards in the rounds of
             the others.
-        max_split: Clusters that a cluster is split into at once, at most; as many as it has times the
-            participants of a round, if these are fewer.
+        max_split: Clusters that a cluster is split into at once, at most; as many as it has times
+            the participants of a round, if these are fewer.
         weighted: Weight clients by their number of samples; otherwise all alike.
 
     Examples:

@@ -36,7 +36,7 @@ AUTO_EPS = 1.5
 """The automatic radius, as a multiple of the median distance to the ``min_samples``-th neighbor."""
 
 FIRST_START, LAST_START = 3, 0.8
-"""Clusters are made after this round at the earliest, and after this fraction of all at the latest."""
+"""Clusters are made after this round at the earliest, after this fraction of all at the latest."""
 LINEAR = 1e6
 """A scale of losses for which compressed losses are proportional to losses."""
 TINY = float(np.finfo(np.float64).tiny)

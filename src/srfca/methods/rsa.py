@@ -18,7 +18,6 @@ from srfca.methods._common.search_space import Choices, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
-
 Norm = Literal["l1", "l2", "max"]
 
 

@@ -20,6 +20,7 @@ from srfca.methods.sr_fca.decision import (
     out_of_reach,
     within_noise,
 )
+from srfca.methods.sr_fca.trials import helpful_weights
 
 
 def accuracies(*values: float) -> ClientScores:
@@ -131,6 +132,15 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     assert not helps(lucky, before)
     assert helps(losses(0.5, 0.4, 0.6), losses(1.0, 1.0, 1.1))
     assert not helps(losses(1.1, 1.0, 1.1), losses(1.0, 1.0, 1.1))
+
+
+def test_a_small_weight_of_fine_tuned_models_helps_only_if_more_does_no_harm() -> None:
+    before = accuracies(0.5, 0.6, 0.7, 0.6)
+    ahead = accuracies(0.6, 0.7, 0.8, 0.8)
+    same, behind = before, accuracies(0.4, 0.5, 0.7, 0.5)
+    assert helpful_weights([ahead, same, behind], before) == [True, False, False]
+    assert helpful_weights([ahead, behind, behind], before) == [False, False, False]
+    assert helpful_weights([behind, ahead, behind], before) == [False, True, False]
 
 
 def test_a_slowly_falling_loss_is_not_out_of_reach() -> None:
