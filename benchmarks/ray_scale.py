@@ -346,7 +346,7 @@ class EndToEnd:
         workers: How many workers.
         shards: How many shards.
         making: Seconds until the workers have made their clients.
-        seconds: Of SR-FCA.
+        seconds: Seconds of SR-FCA.
         stages: Seconds by stage.
         driver_peak: Peak memory of the driver, bytes.
         worker_peaks: Peak memory of each worker.

@@ -117,6 +117,7 @@ def run(
     from srfca.engine import Simulation
     from srfca.experiments import runner, saved
     from srfca.experiments.answer import CLUSTERS_FILE, analyze_run, num_samples
+    from srfca.experiments.metrics import elapsed_of
     from srfca.experiments.views import view_of
     from srfca.locks import locked
     from srfca.methods import Monitors
@@ -180,8 +181,8 @@ def run(
         notes.callback(runner.close, federation)
         if runner.guesses_k(experiment, method, true_partition(federation)):
             warnings.warn(
-                f"{made.name} needs the number of clusters, and nobody knows it: it takes "
-                f"k={made.k}; choose another with --k",
+                f"{made.name} needs the number of clusters, which is unknown; using k={made.k} "
+                "(choose another with --k)",
                 SrfcaWarning,
                 stacklevel=2,
             )
@@ -189,7 +190,7 @@ def run(
             experiment, method, federation, seed, Monitors(callbacks), journal_folder
         )
         if previous is not None:
-            finished = replace(finished, seconds=previous["seconds"])
+            finished = replace(finished, elapsed=elapsed_of(previous))
         if input_statistics:
             described = finished.result.with_input_statistics(federation)
             finished = replace(finished, result=described)
@@ -221,12 +222,14 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="As of 'srfca run'; default: what the run was given."),
+        typer.Option(
+            metavar="FILE", help="Same as in 'srfca run'; default: what the run was given."
+        ),
     ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[:PLACE]", help="As of 'srfca run'; default: what the run was given."
+            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: what the run was given."
         ),
     ] = None,
     ray: Annotated[
@@ -268,13 +271,15 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
     if result.decision is not None:
         show(result.decision)
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
-    if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
-        show(f"Doubtful: {notes['warning']}.")
+    doubt = notes.get("warning")
+    said = doubt is not None and doubt in analysis.sentence()
+    if doubt and not said and (result.partition.num_clusters > 1 or result.decision is not None):
+        show(f"Doubtful: {doubt}.")
     if result.privacy is not None:
         show(str(result.privacy))
     show(tables.summary_table(summary.results([metrics])))
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
     show_answer(analysis, path, truth=truth_sentence(metrics))
-    for hint in hints(analysis):
+    for hint in hints(analysis, kept=path is not None):
         show(hint)

@@ -77,7 +77,7 @@ class Simulation:
             and shift a little), or a callable (``Augmentation``) that changes training images at
             random. Evaluation never uses it.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
-        precision: Of matrix products and convolutions: ``float32``, ``tf32`` or ``bf16``
+        precision: Precision of matrix products and convolutions: ``float32``, ``tf32`` or ``bf16``
             (docs/speed.md shows their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows
             are float32.
         compile: Train through ``torch.compile``, on a GPU. It takes time at first, and pays off for
@@ -377,7 +377,7 @@ class Simulation:
             )
         require(
             not (algorithm.phases and local.keep_state),
-            "keep_state and phases do not go together: the optimizer starts anew in each phase",
+            "keep_state and phases do not go together: the optimizer restarts in each phase",
         )
         for phase in algorithm.phases:
             self._check_coordinates(phase.coordinates, "the coordinates of a phase")

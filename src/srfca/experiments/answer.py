@@ -80,8 +80,8 @@ def compared(analysis: Analysis, metrics: Metrics, runs: Sequence[Metrics]) -> A
     """Return an analysis with what Global and Local have, if they are among the runs.
 
     Args:
-        analysis: Of one run.
-        metrics: Of the same run.
+        analysis: Analysis of one run.
+        metrics: Metrics of the same run.
         runs: Metrics of all runs; those of the same experiment and seed count.
     """
     same = {

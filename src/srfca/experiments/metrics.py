@@ -13,6 +13,7 @@ from torch import Tensor
 
 from srfca.analysis.truth import true_optima, true_partition
 from srfca.clustering import Partition
+from srfca.experiments.stopwatch import Elapsed
 from srfca.federation import ClientScores
 from srfca.methods import Result
 from srfca.methods.registry import method_name
@@ -27,6 +28,8 @@ SCORE_NAMES = (
     "loss", "worst_loss", "worst_tenth_loss",
 )  # fmt: skip
 """Names of the metrics of clients' scores. After fine-tuning they begin with ``tuned_``."""
+TIME_NAMES = ("seconds", "cpu_seconds", "gpu_seconds")
+"""Names of the metrics of the time that a run took."""
 WORST_FRACTION = 0.1
 _CLUSTERING = ("misclustering", "ari", "nmi", "purity")
 
@@ -61,7 +64,7 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "validation_loss": last.loss,
         "validation_accuracy": last.accuracy,
         "distance_to_optimum": distance_to_optimum(result, truth, true_optima(federation)),
-        "seconds": None if run.seconds is None else round(run.seconds, 3),
+        **_times(run.elapsed),
         "device": str(federation.device),
         "client_ids": list(result.client_ids),
         "labels": [int(label) for label in result.labels],
@@ -70,6 +73,21 @@ def run_metrics(run: ScoredRun) -> Metrics:
         "client_accuracies": None if final.accuracy is None else final.accuracy.tolist(),
         "warning": result.warning,
     }
+
+
+def _times(elapsed: Elapsed | None) -> dict[str, float | None]:
+    """Return the times of a run in seconds, None if they are unknown."""
+    if elapsed is None:
+        return dict.fromkeys(TIME_NAMES)
+    times = asdict(elapsed)
+    return {name: None if times[name] is None else round(times[name], 3) for name in TIME_NAMES}
+
+
+def elapsed_of(metrics: Metrics) -> Elapsed | None:
+    """Return the time that a run took by its metrics, None if it is unknown."""
+    if metrics["seconds"] is None:
+        return None
+    return Elapsed(**{name: metrics[name] for name in TIME_NAMES})
 
 
 def score_metrics(scores: ClientScores) -> dict[str, float | None]:

@@ -49,7 +49,7 @@ class RayFederation:
             through this process: a folder with files for ``files_in``, a Ray Dataset with a client
             column, or a function for each shard that returns its ``ClientData``.
         model: As for ``Simulation``. The workers must be able to import what it needs.
-        address: Of the cluster, as for ``connect``; unused if this process is connected.
+        address: Address of the cluster, as for ``connect``; unused if this process is connected.
         actors: Number of workers; None is one for each GPU, or one for each machine without GPUs.
         num_cpus: CPUs of each worker; None is as many as there are for it.
         num_gpus: GPUs of each worker; None is one if there are enough, else none.
@@ -57,7 +57,7 @@ class RayFederation:
         retries: How often workers may be lost during one request.
         patience: Seconds to wait for a worker that replaces one that was lost; if none starts in
             time, the others share its clients.
-        **arguments: Of ``Simulation``: ``loss``, ``augment``, ``device``, ``precision``,
+        **arguments: Arguments of ``Simulation``: ``loss``, ``augment``, ``device``, ``precision``,
             ``compile``, ``block_size``, ``validation``, ``seed`` and ``negative_losses``; for a
             folder or a Dataset also those of ``srfca.data.load``: ``client``, ``target``,
             ``features``, ``test``, ``cluster``, ``target_kind`` and ``missing``.

@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 
 from srfca import progress
 from srfca.errors import InputError
+from srfca.federation.local_training import KEPT_TRAININGS
 from srfca.federation.replies import Traffic
 from srfca.random import Key
 from srfca.ray.balance import Balance, Timing
@@ -94,14 +95,14 @@ class History:
     rounds: list[tuple[Training, bool, Call]] = field(default_factory=list)
 
     def add(self, training: Training, is_first: bool, is_personal: bool, call: Call) -> None:
-        """Add a round. Its training starts anew if it is the first.
+        """Add a round. Its training restarts if it is the first.
 
-        Optimizer states are kept for the last two trainings, personal coordinates for all.
+        Optimizer states are kept for the last trainings, personal coordinates for all.
         """
         kept = [entry for entry in self.rounds if not (is_first and entry[0] == training)]
         self.rounds = [*kept, (training, is_personal, call)]
         transient = list(dict.fromkeys(entry[0] for entry in self.rounds if not entry[1]))
-        old = set(transient[:-2])
+        old = set(transient[:-KEPT_TRAININGS])
         self.rounds = [entry for entry in self.rounds if entry[1] or entry[0] not in old]
 
     @property
@@ -301,7 +302,7 @@ class Pool:
 
         Args:
             number: Different numbers are different workers, as far as there are.
-            method: Of ``Worker``.
+            method: Method of ``Worker``.
             argument: Its first argument.
             references: Its other arguments.
         """

@@ -70,7 +70,7 @@ class RoundAnswers:
 
     Args:
         pool: The workers.
-        bounds: Of the shards.
+        bounds: Bounds of the shards.
         sizes: ``[m]`` training samples of all clients.
     """
 

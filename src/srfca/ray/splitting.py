@@ -56,7 +56,7 @@ def split(
 
     Args:
         request: The request.
-        bounds: Of the shards.
+        bounds: Bounds of the shards.
         shards: Those to include even if none of their clients is asked; None is the first one if
             no client at all is asked.
 

@@ -43,7 +43,7 @@ class Settings:
 
     Args:
         model: As for ``Simulation``.
-        arguments: Of ``Simulation``, besides data and model.
+        arguments: Arguments of ``Simulation`` other than data and model.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -151,7 +151,7 @@ class Shard:
 
         Args:
             training: How to train.
-            name: Of the participants, by which they are remembered.
+            name: Name of the participants, by which they are remembered.
             participants: The clients that take part; None if they are remembered.
             models: Of the clusters, if they come apart.
 
@@ -298,7 +298,7 @@ class Worker:
         """Call a method of a shard.
 
         Args:
-            number: Of the shard.
+            number: Number of the shard.
             message: The name of the method, and its arguments.
             extra: One more argument, which many shards get, or which comes from another worker.
         """
