@@ -236,7 +236,7 @@ def refresh(
         result: The clusters before.
         local: How clients train.
         rounds: Rounds of training.
-        number: Of this refresh, from 1.
+        number: Number of this refresh, from 1.
         watched: Where progress is written, if it is.
         aggregation: How the rows of a cluster become one row; None is their weighted mean.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from srfca.methods.sr_fca.decision import (
     compare_losses,
     helps,
     out_of_reach,
+    within_noise,
 )
 from srfca.methods.sr_fca.trials import helpful_weights
 
@@ -85,6 +87,27 @@ def test_a_decision_says_what_was_considered_and_how_sure_it_is() -> None:
     assert single.sentence.endswith("1 client keeps its own model beside them.")
     assert single.warning is None
     assert json.loads(json.dumps(doubtful.notes()))["outliers"] == ["a", "b"]
+
+
+def test_an_answer_that_fails_a_few_clients_is_not_said_to_be_as_good() -> None:
+    """Gains are winsorized, so that two clients out of ten do not decide."""
+    chosen = Evidence("one model for all", losses(*[0.010, 0.011] * 5))
+    alone = Evidence("every client alone", losses(*[0.013, 0.014] * 5))
+    clusters = Evidence("2 clusters", losses(*[0.010, 0.011] * 4, 0.3, 2.0))
+    considered = (clusters, chosen, alone)
+    assert Decision.among(chosen, considered).warning is None
+    doubt = within_noise("2 clusters", 1.4)
+    decision = replace(Decision.among(chosen, considered), doubt=doubt)
+    assert decision.warning is not None
+    assert decision.warning.startswith("2 clusters may do as well for most clients: ")
+    assert decision.warning.endswith(", but with 22.7 times the mean loss")
+    assert "; next was 2 clusters (loss 0.2384), " in decision.sentence, "the one in doubt"
+    assert "also considered: every client alone" in decision.sentence
+    assert decision.notes()["runner_up"] == "2 clusters"
+    tuned = Evidence("one model for all", losses(*[0.001, 0.002] * 5), "fine-tuned by 5 steps")
+    clusters = Evidence("2 clusters", losses(*[0.010, 0.011] * 5))
+    decision = replace(Decision.among(tuned, (clusters, chosen, tuned, alone)), doubt=doubt)
+    assert decision.warning == f"{doubt}, before fine-tuning"
 
 
 def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:

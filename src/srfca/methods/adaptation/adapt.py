@@ -34,7 +34,7 @@ from srfca.methods.adaptation.evidence import (
     collect,
     drifted,
     measured_losses,
-    usual_losses,
+    recorded_losses,
 )
 from srfca.methods.adaptation.identity import CLUSTER_IDS, cluster_ids, identity_notes
 from srfca.methods.adaptation.misfits import new_clusters
@@ -108,7 +108,7 @@ def adapt(
     require(keep >= 0, f"keep must not be negative, but is {keep}")
     run = Run(federation, result.seed, as_monitor(callbacks))
     name = stage or f"ADAPT {1 + sum(s.name.startswith('ADAPT') for s in result.history)}"
-    evidence = collect(run, result.models, usual_losses(result))
+    evidence = collect(run, result.models, recorded_losses(result))
     require(bool(evidence.replied.any()), "no client replied, so that the clusters stay the same")
     labels, misfits = drifted(evidence, result.labels)
     models = result.models

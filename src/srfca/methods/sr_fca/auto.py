@@ -221,13 +221,14 @@ def race(run: Run, options: SRFCA, first: OneShot, second: OneShot) -> OneShot:
         first_part(run, options, grouping.partition, f"candidate {number}")
         for number, grouping in enumerate((first, second), 1)
     ]
-    if lead_midway(trained[1], trained[0]) >= CLEARLY:
+    if lead_midway(options, trained[1], trained[0]) >= CLEARLY:
         return replace(second, started=trained[1], rival=trained[0])
     return replace(first, started=trained[0], rival=trained[1])
 
 
 def _one_cluster(run: Run, grouping: OneShot) -> OneShot:
-    partition = Partition(np.zeros(run.num_clients, dtype=np.int64))
+    """Return one cluster of all clients but those whose local model is useless."""
+    partition = Partition(np.zeros(run.num_clients, dtype=np.int64)).without(grouping.useless)
     return with_reason(replace(grouping, partition=partition), "one cluster")
 
 
@@ -252,7 +253,7 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
         return grouping
     in_parts = first_part(run, options, parts, "parts")
     undivided = first_part(run, options, grouping.partition, "whole")
-    if lead_midway(in_parts, undivided) < 1:
+    if lead_midway(options, in_parts, undivided) < 1:
         return replace(grouping, started=undivided, rival=in_parts)
     return with_reason(
         replace(grouping, partition=parts, parts=True, started=in_parts, rival=undivided),

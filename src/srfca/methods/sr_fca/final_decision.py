@@ -112,7 +112,7 @@ class FinalDecision:
     def _compare_with_one_model(self, proposal: Proposal) -> Proposal:
         """Train one model for all clients beside several clusters, and return the better."""
         clusters, one_shot, options = proposal.clusters, self._one_shot, self._options
-        self._considered, self._doubt = _given_up(clusters, one_shot)
+        self._considered, self._doubt = _given_up(options, clusters, one_shot)
         if clusters.partition.num_clusters < 2 or options.trial_budget < options.local.steps:
             return proposal
 
@@ -120,8 +120,8 @@ class FinalDecision:
             return self._with_local(proposal.alone, self._cluster_scores(answer))
 
         undivided = one_shot.rival if one_shot.parts else None
-        rival = together(self._run, options, clusters, CLEARLY, undivided)
-        winner, other, doubt = better(clusters, rival, score, one_shot)
+        rival = together(self._run, options, clusters, CLEARLY, undivided, one_shot.useless)
+        winner, other, doubt = better(options, clusters, rival, score, one_shot)
         self._considered.append(other)
         if winner is rival:
             self._doubt = doubt
@@ -131,7 +131,9 @@ class FinalDecision:
 
     def _train_on(self, proposal: Proposal) -> Proposal:
         """Train inside the clusters for ``final_steps`` more."""
-        clusters = final_training(self._run, self._options, proposal.clusters)
+        clusters = final_training(
+            self._run, self._options, proposal.clusters, self._one_shot.useless
+        )
         if clusters is proposal.clusters:
             return proposal
         scores = self._with_local(proposal.alone, self._cluster_scores(clusters))
@@ -164,14 +166,15 @@ class FinalDecision:
         every_client_alone = Evidence("every client alone", self._alone_scores)
         self._considered.append(every_client_alone)
         clients = np.flatnonzero(proposal.alone)
-        if compare(self._alone_scores, evidence.scores).t >= 1:
+        tolerance = self._options.tolerance(clusters.partition)
+        if compare(self._alone_scores, evidence.scores, tolerance).t >= 1:
             clusters = train_alone(run, self._options, self._local_models)
             evidence, clients = every_client_alone, clients[:0]
         rows = self._rows[torch.as_tensor(self._position[clients])]
         clusters = clusters.with_alone(clients, rows)
         names = tuple(run.client_ids[client] for client in clients.tolist())
         all_alone = clusters.partition.num_clusters == run.num_clients
-        decision = Decision.among(evidence, tuple(self._considered), names)
+        decision = Decision.among(evidence, tuple(self._considered), names, tolerance)
         decision = replace(decision, doubt=None if all_alone else self._doubt)
         run.record("DECIDE", clusters.partition, clusters.client_models, notes=decision.notes())
         return clusters
@@ -215,6 +218,7 @@ def place(run: Run, clusters: Clusters, distances: Distances) -> Clusters:
 
 
 def better(
+    options: SRFCA,
     clusters: Clusters,
     rival: Clusters,
     score: Callable[[Clusters], ClientScores],
@@ -231,9 +235,10 @@ def better(
     scores = score(clusters)
     if rival.midway is not None:
         given_up = Evidence(ONE_MODEL, rival.midway, GIVEN_UP)
-        return clusters, given_up, _doubt_of_lead(clusters, rival.midway, scores, grouping)
+        doubt = _doubt_of_lead(options, clusters, rival.midway, scores, grouping)
+        return clusters, given_up, doubt
     rival_scores = score(rival)
-    lead = compare(scores, rival_scores).t
+    lead = compare(scores, rival_scores, options.tolerance(clusters.partition)).t
     needed = -1.0 if grouping.separation >= MIN_SEPARATION else 0.0 if grouping.parts else CLEARLY
     if lead > needed:
         doubt = within_noise(ONE_MODEL, lead) or (NO_GAP if grouping.parts else None)
@@ -243,7 +248,11 @@ def better(
 
 
 def _doubt_of_lead(
-    clusters: Clusters, rival_midway: ClientScores, scores: ClientScores, grouping: OneShot
+    options: SRFCA,
+    clusters: Clusters,
+    rival_midway: ClientScores,
+    scores: ClientScores,
+    grouping: OneShot,
 ) -> str | None:
     """Say why clusters that led after a third of a training might not lead at its end.
 
@@ -254,7 +263,9 @@ def _doubt_of_lead(
     if grouping.separation >= MIN_SEPARATION:
         return None
     assert clusters.midway is not None
-    lead, progress = compare(clusters.midway, rival_midway), compare(scores, clusters.midway)
+    tolerance = options.tolerance(clusters.partition)
+    lead = compare(clusters.midway, rival_midway, tolerance)
+    progress = compare(scores, clusters.midway, tolerance)
     if lead.gain > progress.gain:
         return None
     return (
@@ -263,7 +274,9 @@ def _doubt_of_lead(
     )
 
 
-def _given_up(clusters: Clusters, one_shot: OneShot) -> tuple[list[Evidence], str | None]:
+def _given_up(
+    options: SRFCA, clusters: Clusters, one_shot: OneShot
+) -> tuple[list[Evidence], str | None]:
     """Return the evidence of other clusters that lost an early trial, and a doubt if it was close.
 
     There is none if REFINE has made the winner the same, or if parts of one cluster have led.
@@ -273,7 +286,7 @@ def _given_up(clusters: Clusters, one_shot: OneShot) -> tuple[list[Evidence], st
     scores, name = one_shot.rival.midway, describe(one_shot.rival.partition)
     if scores is None or name == describe(clusters.partition):
         return [], None
-    lead = lead_midway(one_shot.started, one_shot.rival)
+    lead = lead_midway(options, one_shot.started, one_shot.rival)
     return [Evidence(name, scores, GIVEN_UP)], within_noise(name, lead)
 
 
@@ -282,7 +295,7 @@ def describe(partition: Partition, alone: NDArray[np.bool_] | None = None) -> st
 
     Args:
         partition: The clusters.
-        alone: ``[m]`` clients that are alone besides.
+        alone: ``[m]`` clients that are alone beside them.
 
     >>> describe(Partition([0, 0, 1, 1, 2])), describe(Partition([0, 0]))
     ('2 clusters and 1 client alone', 'one model for all')

@@ -19,7 +19,7 @@ from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_rounds
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import Comparison, compare, helps, out_of_reach
+from srfca.methods.sr_fca.decision import Comparison, Tolerance, compare, helps, out_of_reach
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -29,7 +29,7 @@ CHECKS = 5
 WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 """Weights of fine-tuned models beside their cluster's."""
 ENOUGH = 0.5
-"""Standard errors that more steps of fine-tuning must bring for the trial to go on."""
+"""Standard errors that more steps of fine-tuning must bring for the trial to continue."""
 
 
 def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clusters:
@@ -39,7 +39,7 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
         run: The run.
         options: The parameters.
         partition: The clusters.
-        name: Of the trial: it decides the draws.
+        name: Name of the trial: it decides the draws.
 
     Returns:
         The clusters, with ``midway`` scores.
@@ -51,15 +51,21 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
     return replace(clusters, midway=scores)
 
 
-def lead_midway(first: Clusters, second: Clusters) -> float:
+def lead_midway(options: SRFCA, first: Clusters, second: Clusters) -> float:
     """Return by how many standard errors the first led after the first part of a training."""
     assert first.midway is not None
     assert second.midway is not None
-    return compare(first.midway, second.midway).t
+    tolerance = options.tolerance(first.partition, second.partition)
+    return compare(first.midway, second.midway, tolerance).t
 
 
 def together(
-    run: Run, options: SRFCA, rival: Clusters, clearly: float, started: Clusters | None = None
+    run: Run,
+    options: SRFCA,
+    rival: Clusters,
+    clearly: float,
+    started: Clusters | None = None,
+    useless: Clients | None = None,
 ) -> Clusters:
     """Train one model for all clients, as TrimmedMeanGD trains a cluster.
 
@@ -69,21 +75,25 @@ def together(
         rival: Clusters, with their scores after the first part of the training.
         clearly: Standard errors by which the rival must lead after that part to end the trial.
         started: The one cluster after the first part of its training, if that was done.
+        useless: Clients that do not train; they get the model, too.
 
     Returns:
         One cluster; with ``midway`` scores if the trial ended there.
     """
-    clusters = Clusters.untrained(one_cluster(run), run.initial_model())
+    everyone = one_cluster(run)
+    partition = everyone if useless is None else everyone.without(useless)
+    clusters = Clusters.untrained(partition, run.initial_model())
     if started is not None:
         clusters = replace(started, midway=None)
     for rounds in options.segments[bool(clusters.rounds_done) :]:
         if rounds.start and rival.midway is not None:
-            scores = held_out_scores(run, clusters.models, clusters.partition.labels)
-            run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
-            if out_of_reach(rival.midway, scores, clearly):
+            scores = held_out_scores(run, clusters.models, everyone.labels)
+            run.add_scores("TOGETHER", scores, everyone.labels, 1)
+            if out_of_reach(rival.midway, scores, clearly, options.tolerance(rival.partition)):
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
+    clusters = replace(clusters, partition=everyone)
     notes = {"given_up": clusters.midway is not None}
     run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
@@ -97,7 +107,7 @@ class FineTuned:
         models: ``[m, P]``
         scores: ``[m]`` on held-out data.
         steps: Steps of each client.
-        weight: Of the fine-tuned model; the rest is the cluster's.
+        weight: Weight of the fine-tuned model; the rest is the cluster's.
         helps: Whether they are clearly better than the clusters' models.
     """
 
@@ -151,13 +161,13 @@ def fine_tuned(
     index = torch.as_tensor(clients, device=w0.device)
     starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
     rows, best = starts, None
-    excluded = torch.as_tensor(alone)
+    excluded, tolerance = torch.as_tensor(alone), options.tolerance(clusters.partition)
 
     def counted(scores: ClientScores) -> ClientScores:
         return before.where(excluded, scores)
 
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        return compare(counted(tuned.scores), counted(reference))
+        return compare(counted(tuned.scores), counted(reference), tolerance)
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -167,7 +177,8 @@ def fine_tuned(
             mixed = [torch.lerp(starts, rows, weight) for weight in WEIGHTS]
             done = tuning.span(number).stop
             scores_of_all = _scores_of_all(run, clients, mixed)
-            helpful = helpful_weights([counted(scores) for scores in scores_of_all], before)
+            counted_of_all = [counted(scores) for scores in scores_of_all]
+            helpful = helpful_weights(counted_of_all, before, tolerance)
             tried = [
                 FineTuned(
                     w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w, good
@@ -188,18 +199,21 @@ def fine_tuned(
     return best
 
 
-def helpful_weights(tried: Sequence[ClientScores], before: ClientScores) -> list[bool]:
-    """Tell which weights of fine-tuned models help.
+def helpful_weights(
+    tried: Sequence[ClientScores], before: ClientScores, tolerance: Tolerance | None = None
+) -> list[bool]:
+    """Return which weights of fine-tuned models help.
 
     A small weight changes little, so that few samples can make it look better by chance: where
     labels are noisy, for example. Then more of it is worse than none.
 
     Args:
         tried: Scores ``[m]`` with each weight, the smallest first.
-        before: With the clusters' models.
+        before: Scores ``[m]`` with the clusters' models.
+        tolerance: How many clients may lie.
     """
-    helpful = [helps(scores, before) for scores in tried]
-    helpful[0] &= compare(tried[1], before).gain >= 0
+    helpful = [helps(scores, before, tolerance) for scores in tried]
+    helpful[0] &= compare(tried[1], before, tolerance).gain >= 0
     return helpful
 
 
