@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,26 @@ def test_few_distances_give_the_same_clusters(distance: str) -> None:
     assert few.partition == federation.data.truth
     assert few.history[0].distances is None
     assert few.partition == SRFCA(local=LOCAL, distance=distance).fit(federation).partition
+
+
+def test_a_few_clients_show_groups_under_label_skew(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("methods.sr_fca.auto", "clustering.scalable"):
+        monkeypatch.setattr(f"srfca.{module}.NUM_LANDMARKS", 12)
+    skewed, *_ = data.drifting_image_phases(
+        drift="none", shift="rotation", groups=2, new_groups=2, num_clients=20, alpha=0.3
+    )
+    federation = Simulation(skewed, mlp(64, 16, 10), validation=0.25)
+    local = LocalTraining(steps=40, local_steps=5, batch_size=20, lr=0.5)
+    method = SRFCA(local=local, trial_steps=0, all_pairs=0)
+    result = method.fit(federation)
+    assert result.partition == skewed.truth
+    found = result.history[0]
+    assert found.distances is None
+    assert len(found.partition.unclustered) == 8
+    assert str(found.notes["reason"]).endswith("by balanced_cross_loss of 12 clients")
+    without = replace(method, ask_class_counts=False).fit(federation)
+    assert without.history[0].notes["distance"] == "cross_loss"
+    assert without.partition != skewed.truth
 
 
 def test_other_graph_clusterings_need_all_pairs() -> None:

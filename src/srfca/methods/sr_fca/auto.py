@@ -16,7 +16,8 @@ import numpy as np
 
 from srfca.clustering.graph import cluster_graph, threshold_graph
 from srfca.clustering.matrix import known_pairs
-from srfca.clustering.partition import Labels, Partition
+from srfca.clustering.partition import Indices, Labels, Partition
+from srfca.clustering.scalable import NUM_LANDMARKS
 from srfca.clustering.separation import (
     MIN_SEPARATION,
     SeparatedClusters,
@@ -67,7 +68,7 @@ class Auto(ThresholdRule):
         """
         useless = screen(run, options, local_models)
         grouping, *others = [threshold_clusters(run, options, local_models, useless=useless)]
-        if not grouping.choice.clear and grouping.distances is not None:
+        if not grouping.choice.clear:
             grouping, *others = _separated(run, options, local_models, grouping)
         grouping = _without_scattered(run, grouping)
         tries = options.trial_budget >= options.local.steps
@@ -141,37 +142,60 @@ def threshold_rule(threshold: float | str) -> ThresholdRule:
 def _separated(
     run: Run, options: SRFCA, local_models: ModelSet, grouping: OneShot
 ) -> list[OneShot]:
-    """Return the clusters of largest separation, best first; the given ones if none are groups."""
-    assert grouping.distances is not None
-    distance, distances, clients = grouping.distance, grouping.distances, local_models.clients
-    plain = distance == "cross_loss" and options.ask_class_counts
-    if plain and num_classes(run) is not None:
+    """Return the clusters of largest separation, best first; the given ones if none are groups.
+
+    If not all distances were computed, landmarks stand for all clients. The others are unclustered
+    then, and placed by RECLUSTER.
+    """
+    distance, clients, all_pairs = grouping.distance, local_models.clients, grouping.distances
+    compared = local_models
+    if all_pairs is None:
+        compared = local_models.take(_landmarks(run, clients, grouping.useless))
+        clients = compared.clients
+    if distance == "cross_loss" and options.ask_class_counts and num_classes(run) is not None:
         distance = "balanced_cross_loss"
-        distances = np.full_like(grouping.distances, np.nan)
-        among = distance_named(distance)(local_models, local_models)
+        among = distance_named(distance)(compared, compared)
         far = far_clients(options, among)
         far |= np.isin(clients, grouping.useless)
-        distances[np.ix_(clients, clients)] = np.where(far[:, None] | far, np.nan, among)
+        among = np.where(far[:, None] | far, np.nan, among)
+    elif all_pairs is None:
+        return [grouping]
+    else:
+        among = all_pairs[np.ix_(clients, clients)]
+    if all_pairs is not None:
+        distances = np.full_like(all_pairs, np.nan)
+        distances[np.ix_(clients, clients)] = among
         grouping = replace(grouping, distances=distances, distance=distance)
-    clients = clients[known_pairs(distances)[clients].any(1)]
-    candidates = separated(distances[np.ix_(clients, clients)], options.min_size)
+    comparable = np.flatnonzero(known_pairs(among).any(1))
+    candidates = separated(among[np.ix_(comparable, comparable)], options.min_size)
     candidates = [candidate for candidate in candidates if candidate.separation >= MIN_SEPARATION]
     if not candidates:
         return [grouping]
 
     def describe_choice(number: int, candidate: SeparatedClusters) -> OneShot:
-        partition = candidate.partition.embed(clients, run.num_clients)
+        partition = candidate.partition.embed(clients[comparable], run.num_clients)
         place = ("", "next ")[number]
         reason = (
             f"{partition.num_clusters} clusters of {place}largest separation, "
             f"{candidate.separation:.3g}, by {distance}"
         )
-        return with_reason(replace(grouping, partition=partition), reason, warning=None)
+        reason += f" of {len(clients)} clients" * (all_pairs is None)
+        separated_clusters = replace(
+            grouping, partition=partition, distance=distance, separation=candidate.separation
+        )
+        return with_reason(separated_clusters, reason, warning=None)
 
     return [
         describe_choice(number, candidate)
         for number, candidate in enumerate(candidates[:CANDIDATES])
     ]
+
+
+def _landmarks(run: Run, clients: Indices, useless: Indices) -> Indices:
+    """Draw clients that stand for all: their positions among ``clients``, without useless ones."""
+    useful = np.flatnonzero(~np.isin(clients, useless))
+    drawn = np.random.default_rng(run.seed).permutation(len(useful))[:NUM_LANDMARKS]
+    return useful[np.sort(drawn)]
 
 
 def _without_scattered(run: Run, grouping: OneShot) -> OneShot:
