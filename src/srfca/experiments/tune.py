@@ -269,7 +269,7 @@ def _run_trial(
     try:
         changed = experiment.set(settings)
         for seed, federation in federations.items():
-            method: Method = runner.make_method(changed, key, federation.data.truth)
+            method: Method = runner.make_method(changed, key, federation.truth)
             result = method.fit(federation, seed=seed, callbacks=monitor)
             scores.append(result.scores(federation, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")

@@ -147,7 +147,7 @@ class Responsibilities:
         if self._samples is None:
             self._samples = shares.new_zeros(len(self.omega), *shares.shape[1:])
         self._samples[at] = shares * self.sizes[at].view(-1, 1, 1)
-        self.class_shares = class_shares(self._samples)
+        self.class_shares = cluster_class_shares(self._samples)
 
     def keep(self, least: float) -> list[int]:
         """Remove clusters of a smaller fraction of all samples, and return those that are left."""
@@ -159,17 +159,17 @@ class Responsibilities:
             self.omega = torch.where(total > 0, omega / total.clamp(min=1e-30), 1 / len(kept))
             if self._samples is not None:
                 self._samples = self._samples[:, kept]
-                self.class_shares = class_shares(self._samples)
+                self.class_shares = cluster_class_shares(self._samples)
         return kept
 
 
-def class_shares(samples: Tensor) -> Tensor:
+def cluster_class_shares(samples: Tensor) -> Tensor:
     """Return the shares of classes among the samples of each cluster: ``[k, g]``.
 
     Args:
         samples: ``[m, k, g]`` of each client, cluster and class.
 
-    >>> class_shares(torch.tensor([[[3.0, 1.0]], [[1.0, 3.0]], [[4.0, 0.0]]]))
+    >>> cluster_class_shares(torch.tensor([[[3.0, 1.0]], [[1.0, 3.0]], [[4.0, 0.0]]]))
     tensor([[0.6667, 0.3333]], dtype=torch.float64)
     """
     totals = samples.double().sum(0).clamp(min=MIN_CLASS_SHARE)

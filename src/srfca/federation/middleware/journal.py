@@ -97,7 +97,7 @@ class Journal:
         """Return the reply to the next request, None if it is not in the journal.
 
         Args:
-            digest: Of the request.
+            digest: Digest of the request.
 
         Raises:
             InputError: If the journal has the reply to another request there.

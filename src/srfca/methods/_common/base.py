@@ -98,7 +98,7 @@ class Answer:
         come last.
 
         Args:
-            mixture: Of all clients.
+            mixture: Mixture of all clients.
         """
         labels = mixture.weights.argmax(1).cpu().numpy()
         partition = Partition(labels)
@@ -197,7 +197,7 @@ class Method(ABC):
     server_settings: ClassVar[tuple[str, ...]] = SERVER_SETTINGS
     """Settings of ``local`` for the server that it follows; others are refused."""
     searched: ClassVar[Mapping[str, SearchSpace]] = {}
-    """Parameters that ``srfca tune`` searches besides the learning rate."""
+    """Parameters that ``srfca tune`` searches in addition to the learning rate."""
 
     fine_tune_steps: int = constrained(0, at_least=0)
     fine_tune_lr: float | None = constrained(None, more_than=0)
@@ -212,7 +212,7 @@ class Method(ABC):
     def trainings(self) -> float:
         """How many whole trainings (``local.steps``) a client does on average.
 
-        What a few clients do besides, to make a start, is not included; the budget counts it.
+        What a few clients do to initialize models is not included; the budget counts it.
         """
         return float(getattr(self, "participation", 1.0))
 

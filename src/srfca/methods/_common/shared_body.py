@@ -31,7 +31,7 @@ def train_body(
     Args:
         run: The run.
         stage: Its name.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         local: How clients train.
         head: The coordinates that stay with the clients.
         descent: What clients do in their steps.

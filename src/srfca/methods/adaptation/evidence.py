@@ -191,7 +191,7 @@ def collect(run: Run, models: Tensor, usual: Usual) -> Evidence:
     return Evidence((train + held_out) / 2, held_out, usual)
 
 
-def usual_losses(result: Result) -> Usual:
+def recorded_losses(result: Result) -> Usual:
     """Return the losses that clients had in their clusters.
 
     They are in the notes of the last adaptation, and before the first one in the limits of losses.

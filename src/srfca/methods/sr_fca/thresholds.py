@@ -48,7 +48,8 @@ class OneShot:
         choice: The threshold, and why.
         distances: ``[m, m]`` between local models, NaN if unknown; None if not all were computed.
         distance: The name or function of the distance, which RECLUSTER and MERGE use too.
-        separation: Of the least separated cluster by these distances, 0 if that is unknown.
+        separation: Separation of the least separated cluster by these distances, 0 if that is
+            unknown.
         compared: The clients that the choice was made from; None if that is unknown.
         parts: Whether the clusters are parts of one whose clients vary without a gap.
         useless: Clients whose local model is useless, so that they train no cluster.
@@ -254,7 +255,10 @@ def merge_graph(run: Run, options: SRFCA, clusters: Clusters, one_shot: OneShot)
         threshold = options.rule.merge_threshold(one_shot.choice)
     if threshold is None or threshold == "auto":
         losses = held_out_losses(run, clusters.models)
-        return threshold_graph(~interchangeable(losses, clusters.partition), 0)
+        alike = interchangeable(
+            losses, clusters.partition, trim=options.trim, trim_at_least=options.trim_at_least
+        )
+        return threshold_graph(~alike, 0)
     models = cluster_representatives(run, options, clusters)
     distances = distance_named(one_shot.distance)(models, models)
     run.describe(between_clusters=between_clusters(distances, float(threshold)))
