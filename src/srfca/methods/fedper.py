@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from srfca.aggregation.rules import Mean
@@ -21,6 +21,9 @@ from srfca.parameters import constrained
 @dataclass(frozen=True, kw_only=True)
 class FedPer(Method):
     """Train a shared body and the clients' heads at once; a client never sends its head.
+
+    A client's optimizer keeps its state from round to round, because its head is one training of
+    one model.
 
     Args:
         head_layers: The number of last layers that are the head (the personalization layers).
@@ -55,6 +58,5 @@ class FedPer(Method):
         """Train the body and the heads."""
         _, head = split_layers(run, self.head_layers)
         mean = Mean(self.weighted)
-        return train_body(
-            run, "FEDPER", "fedper", self.local, head, Descent(), mean, self.participation
-        )
+        local = replace(self.local, keep_state=self.local.has_state)
+        return train_body(run, "FEDPER", "fedper", local, head, Descent(), mean, self.participation)
