@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from srfca import FedAvg, InputError, LocalTraining, Partition, Simulation
 from srfca.aggregation import mean
-from srfca.methods import FeSEM
-from srfca.methods.fesem import k_means, nearest_centers
+from srfca.methods import FeSEM, Run
+from srfca.methods.fesem import k_means, match_to_centers, nearest_centers
 from srfca.models import mlp
 from srfca.random import Key
 from srfca.testing import ReferenceFederation
@@ -174,3 +174,32 @@ def test_from_random_centers_clients_stay_where_they_were_dealt() -> None:
     assert method.fit(federation, seed=1).labels.tolist() != result.labels.tolist()
     with pytest.raises(InputError, match="start"):
         FeSEM(start="nearest")
+
+
+def test_matched_models_are_those_of_another_order_of_neurons() -> None:
+    """The second center is the first client's model with its hidden neurons turned around."""
+    federation = digits(num_clients=4)
+    run = Run(federation)
+    rows = torch.stack([federation.initial_model(seed) for seed in (1, 2)])
+    module = federation.module(rows[0])
+    first, second = (layer for layer in module.modules() if isinstance(layer, torch.nn.Linear))
+    first.weight.data, first.bias.data = first.weight.data.flip(0), first.bias.data.flip(0)
+    second.weight.data = second.weight.data.flip(1)
+    assert run.architecture is not None
+    turned = run.architecture.layout.row(module)
+    centers = torch.stack([rows[1] + 0.01, turned + 1e-3])
+    nearest, aligned = match_to_centers(run, rows, np.array([2, 3]), centers)
+    assert nearest.tolist() == [1, 0]
+    torch.testing.assert_close(aligned[0], turned)
+    torch.testing.assert_close(aligned[1], rows[1])
+    assert nearest_centers(rows[:1], centers[1:]).tolist() == [0]
+    assert float((rows[0] - centers[1]).norm()) > 10 * float((aligned[0] - centers[1]).norm())
+
+
+def test_from_one_start_matching_changes_nothing() -> None:
+    """Few steps keep the order of the neurons."""
+    federation = digits(num_clients=8, rotations=2)
+    plain = FeSEM(k=2, local=LOCAL).fit(federation)
+    matched = FeSEM(k=2, distance="matched", local=LOCAL).fit(federation)
+    assert matched.partition == plain.partition
+    torch.testing.assert_close(matched.models, plain.models)

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from srfca import Local, LocalTraining, Simulation
-from srfca.federation import SharedSamples
+from srfca.federation import SharedSamples, Train
+from srfca.federation.algorithms.shared_data import Distillation
 from srfca.methods import KTpFL
 from srfca.methods.kt_pfl import Teachers
 from srfca.models import linear
+from srfca.random import Key
 from srfca.testing import ReferenceFederation
 from tests import examples
 from tests.methods.helpers import Array, DropByNumber, digits
@@ -55,6 +57,44 @@ def test_two_rounds_by_hand() -> None:
     np.testing.assert_allclose(result.client_models.numpy(), np.stack(rows), rtol=1e-8)
 
 
+def test_the_softmax_of_the_authors_by_hand() -> None:
+    predictions = np.array([[[1.0], [2.0]], [[0.0], [4.0]]])
+    teachers = Teachers(2, "softmax")
+    teachers.hear(np.arange(2), torch.tensor(predictions))
+    teachers.learn(np.arange(2), lr=0.1, rho=0.7)
+    s = predictions[..., 0]
+    c = np.full(2, 0.5)
+    gradient = 2 * s @ (c @ s - s[1]) / 2
+    powers = np.exp(5 * (c - 0.1 * gradient))
+    np.testing.assert_allclose(teachers.coefficients[1].numpy(), powers / powers.sum())
+
+
+def test_a_temperature_softens_predictions_and_gradients() -> None:
+    """One step of a linear model towards what the only client says itself: it does not move."""
+    made, model = examples.classification([9]), linear(6, 3)
+    local = LocalTraining(steps=1, local_steps=1, batch_size=None, lr=0.1)
+    alone = Local(local=local).fit(Simulation(made, model))
+    result = KTpFL(local=local, temperature=5.0).fit(Simulation(made, model))
+    torch.testing.assert_close(result.client_models, alone.client_models)
+
+
+def test_a_step_of_distillation_at_a_temperature_by_hand() -> None:
+    """The gradient by the outputs z is T (softmax(z / T) - targets)."""
+    made, model = examples.classification([4]), examples.doubled(linear(6, 3, bias=False))
+    federation = Simulation(made, model, validation=0)
+    w = torch.linspace(-1, 1, 18).double()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 6, generator=generator).double()
+    targets = torch.rand(4, 3, generator=generator).double().softmax(1)
+    teaching = Distillation(inputs=x[None], targets=targets[None], temperature=5.0)
+    local = LocalTraining(steps=1, local_steps=1, batch_size=None, lr=0.1)
+    request = Train([0], w[None], local, Key(0, "distillation"), teaching)
+    weights, powers = w.view(3, 6), np.exp((x @ w.view(3, 6).T / 5).numpy())
+    errors = torch.as_tensor(powers / powers.sum(1, keepdims=True)) - targets
+    expected = weights - 0.1 * 5 * errors.T @ x / 4
+    torch.testing.assert_close(federation.ask(request).values.view(3, 6), expected)
+
+
 def test_clients_learn_from_those_of_their_group_and_better_than_alone() -> None:
     """The paper's claim: the coefficients find whom to learn from, and no model is sent."""
     federation = digits(num_clients=16, rotations=2)
@@ -88,10 +128,11 @@ def test_the_coefficients_stay_weights_of_sum_one_over_those_that_were_heard() -
     assert teachers.targets(np.array([0, 2])).shape == (2, 5, 3)
 
 
-def test_it_is_that_of_the_reference_loop() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 5.0])
+def test_it_is_that_of_the_reference_loop(temperature: float) -> None:
     data, model = examples.classification([9, 11, 8]), linear(6, 3)
     local = LocalTraining(steps=6, local_steps=2, batch_size=4, lr=0.1)
-    method = KTpFL(local=local, shared=3, participation=0.7)
+    method = KTpFL(local=local, shared=3, participation=0.7, temperature=temperature)
     result = method.fit(Simulation(data, model), seed=3)
     expected = method.fit(ReferenceFederation(data, model), seed=3)
     torch.testing.assert_close(result.client_models, expected.client_models, rtol=1e-4, atol=1e-5)

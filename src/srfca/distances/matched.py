@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from srfca.distances.model_set import ModelSet
-from srfca.distances.neurons import Network, Order, between_networks, match
+from srfca.distances.neurons import (
+    Network,
+    Order,
+    between_networks,
+    match,
+    networks_of,
+    rows_of,
+)
 
 _SWEEPS = 20
 """Most sweeps over the layers; a few are enough, since every matching lowers the distance."""
@@ -53,6 +62,32 @@ def matched_distance(first: Network, second: Network) -> float:
     return float(
         np.sqrt(sum(u.squared_distance(v.permuted(o, before)) for u, v, o, before in layers))
     )
+
+
+def aligned(models: ModelSet, references: ModelSet, which: NDArray[np.int64]) -> Tensor:
+    """Return models whose neurons are in the order that matches a reference: ``[k, P]``.
+
+    They compute what they did before.
+
+    Args:
+        models: k models.
+        references: l models.
+        which: ``[k]`` the reference of each model.
+
+    Raises:
+        InputError: If the network is not a chain of dense and convolutional layers.
+    """
+    networks, others = networks_of(models), networks_of(references)
+    permuted = []
+    for network, reference in zip(networks, which.tolist(), strict=True):
+        orders = matching(others[reference], network)
+        permuted.append(
+            [
+                layer.permuted(order, before)
+                for layer, order, before in zip(network, orders[1:], orders, strict=False)
+            ]
+        )
+    return rows_of(models, permuted)
 
 
 def matching(first: Network, second: Network) -> list[Order]:

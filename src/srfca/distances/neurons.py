@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from srfca.distances.model_set import ModelSet
 from srfca.errors import InputError, require
@@ -77,6 +79,24 @@ def networks_of(models: ModelSet) -> list[Network]:
         [_layer(state, name, shape, number) for name, shape in chain.items()]
         for number in range(len(models.models))
     ]
+
+
+def rows_of(models: ModelSet, networks: Sequence[Network]) -> Tensor:
+    """Return the rows ``[k, P]`` of changed layers of some models ``[k, P]``."""
+    architecture = models.source.architecture
+    assert architecture is not None, "networks_of has required it"
+    layout = architecture.layout
+    state = dict(layout.unstack(models.models))
+    for position, name in enumerate(_chain(layout)):
+        layers = [network[position] for network in networks]
+        for entry, values in (
+            (f"{name}weight", [layer.weights for layer in layers]),
+            (f"{name}bias", [layer.biases for layer in layers]),
+        ):
+            if entry in state:
+                changed = torch.as_tensor(np.stack(values)).view_as(state[entry])
+                state[entry] = changed.to(state[entry])
+    return layout.stack(state)
 
 
 def _layer(

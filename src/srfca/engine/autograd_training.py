@@ -65,6 +65,11 @@ class AutogradClient:
         smoothing = self.local.label_smoothing
         return self._network.losses(state, x.unsqueeze(0), y.unsqueeze(0), smoothing).mean()
 
+    def outputs(self, row: Tensor, x: Tensor) -> Tensor:
+        """Return the outputs of a model ``[P]``, differentiable in the row: ``[b, ...]``."""
+        state = self._network.layout.unstack(row.unsqueeze(0)) | self._buffers
+        return self._network.outputs(state, x.unsqueeze(0)).squeeze(0)
+
     def gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient ``[P]`` of the mean loss; zero for buffers."""
         with torch.enable_grad():

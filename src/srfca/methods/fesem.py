@@ -12,6 +12,9 @@ from torch import Tensor
 
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Partition
+from srfca.distances import ModelSet, matched
+from srfca.distances.matched import aligned
+from srfca.federation.replies import Clients
 from srfca.federation.requests import Train
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, Method
@@ -43,6 +46,8 @@ class FeSEM(Method):
         start: ``k-means``: all clients train one round from w0, and k-means on their models gives
             the first centers; ``random``: k random models, and clients that are dealt to them at
             random.
+        distance: Of a model to a center: ``l2``, or ``matched``, after neurons are matched; models
+            are then averaged with their neurons in the order of their center's.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round; in the first, all do.
 
@@ -65,6 +70,7 @@ class FeSEM(Method):
 
     k: int = constrained(2, at_least=1)
     start: Literal["k-means", "random"] = "k-means"
+    distance: Literal["l2", "matched"] = "l2"
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -101,7 +107,12 @@ class FeSEM(Method):
                 if number == 0 and self.start == "k-means":
                     labels[clients] = k_means(trained_part(run, rows), self.k, key)
                 else:
-                    nearest = nearest_centers(trained_part(run, rows), trained_part(run, centers))
+                    if self.distance == "matched":
+                        nearest, rows = match_to_centers(run, rows, clients, centers)
+                    else:
+                        nearest = nearest_centers(
+                            trained_part(run, rows), trained_part(run, centers)
+                        )
                     changed.append(num_moved(labels[clients], nearest))
                     labels[clients] = nearest
                 centers = aggregate_clusters(
@@ -121,6 +132,26 @@ class FeSEM(Method):
 def nearest_centers(rows: Tensor, centers: Tensor) -> NDArray[np.int64]:
     """Return the center ``[k, P]`` nearest to each model ``[c, P]``, first on a tie: ``[c]``."""
     return np.asarray(torch.cdist(rows.double(), centers.double()).argmin(1).cpu().numpy())
+
+
+def match_to_centers(
+    run: Run, rows: Tensor, clients: Clients, centers: Tensor
+) -> tuple[NDArray[np.int64], Tensor]:
+    """Return the nearest center of each model after their neurons are matched, and the models.
+
+    Args:
+        run: The run.
+        rows: ``[c, P]``
+        clients: ``[c]`` whose models they are.
+        centers: ``[k, P]``
+
+    Returns:
+        ``[c]``, the first on a tie, and ``[c, P]`` with neurons in the order of the center's.
+    """
+    trained = ModelSet.of_clients(run.federation, rows, clients)
+    references = ModelSet.of_clients(run.federation, centers, np.arange(len(centers)))
+    nearest = np.asarray(matched(trained, references).argmin(1), dtype=np.int64)
+    return nearest, aligned(trained, references, nearest)
 
 
 def k_means(rows: Tensor, k: int, key: Key) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from srfca.methods.registry import register
 from srfca.parameters import constrained
 
 
+Weights = Literal["projection", "softmax"]
+
+
 @register
 @dataclass(frozen=True, kw_only=True)
 class KTpFL(Method):
@@ -39,6 +42,10 @@ class KTpFL(Method):
             client's own samples, ``local.local_steps``.
         distillation_lr: Their learning rate; None is that of ``local``.
         coefficient_lr: Learning rate of c; with 0 all clients are taught by the mean.
+        coefficients: What keeps the c_ij weights of sum 1: ``projection``, or ``softmax``, that of
+            five times c after each step, as in the authors' code.
+        temperature: Of the predictions and of the distillation, for classes; above 1 they are
+            softer.
         rho: How strongly the c_ij are pulled to 1/m.
         participation: The fraction of the clients that take part in a round.
 
@@ -68,6 +75,8 @@ class KTpFL(Method):
     distillation_steps: int | None = constrained(None, at_least=1)
     distillation_lr: float | None = constrained(None, more_than=0)
     coefficient_lr: float = constrained(0.1, at_least=0)
+    coefficients: Weights = "projection"
+    temperature: float = constrained(1.0, more_than=0)
     rho: float = constrained(0.1, at_least=0)
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -89,7 +98,9 @@ class KTpFL(Method):
         inputs = shared_pool(run, self.shared, targets=False)
         everyone, alone = one_cluster(run), Partition(run.everyone)
         models = run.initial_model().repeat(run.num_clients, 1)
-        state, are_classes = Teachers(run.num_clients), num_classes(run) is not None
+        are_classes = num_classes(run) is not None
+        state = Teachers(run.num_clients, self.coefficients)
+        temperature = self.temperature if are_classes else 1.0
         count = sum(num_participants(everyone, self.participation))
         steps = self.local.steps + self._distillation.steps
         with run.stage("KT_PFL", count * steps):
@@ -102,11 +113,13 @@ class KTpFL(Method):
                 index = torch.as_tensor(clients, device=models.device)
                 outputs = run.ask(Outputs(clients, models[index], inputs))
                 values = outputs.values.cpu().double()
-                state.hear(outputs.clients, values.softmax(2) if are_classes else values)
+                softened = (values / temperature).softmax(2) if are_classes else values
+                state.hear(outputs.clients, softened)
                 state.learn(outputs.clients, self.coefficient_lr, self.rho)
                 teaching = Distillation(
                     inputs=inputs.expand(len(outputs.clients), *inputs.shape),
                     targets=state.targets(outputs.clients).to(models),
+                    temperature=temperature,
                 )
                 self._distill(run, models, outputs.clients, teaching, number)
                 run.end_round("KT_PFL", number, self.local.rounds, models)
@@ -129,13 +142,15 @@ class Teachers:
 
     Args:
         num_clients: m
+        weights: What keeps the weights of a client's teachers at a sum of 1.
 
     Attributes:
         coefficients: ``[m, m]`` c: the weight of each client among the teachers of another.
         heard: ``[m]`` which clients have sent predictions.
     """
 
-    def __init__(self, num_clients: int) -> None:
+    def __init__(self, num_clients: int, weights: Weights = "projection") -> None:
+        self._to_weights = project_to_simplex if weights == "projection" else _softmax_of_five
         self.coefficients = torch.full((num_clients, num_clients), 1 / num_clients).double()
         self.heard = torch.zeros(num_clients, dtype=torch.bool)
         self._predictions: Tensor | None = None  # [m, s * d]
@@ -152,7 +167,7 @@ class Teachers:
         self.heard[index] = True
 
     def learn(self, clients: Clients, lr: float, rho: float) -> None:
-        """Take a step of c_i, for some clients i, and project it onto weights of sum 1.
+        """Take a step of c_i, for some clients i, and make it weights of sum 1.
 
         It goes down ``mean over inputs of |s_i - sum_j c_ij s_j|^2 + rho |c_i - 1/k|^2``, over the
         k clients j that have sent predictions.
@@ -168,13 +183,17 @@ class Teachers:
         gradients = 2 * (rows @ products - products[places]) + 2 * rho * (rows - 1 / len(heard))
         for client, row in zip(clients.tolist(), rows - lr * gradients, strict=True):
             self.coefficients[client] = 0.0
-            self.coefficients[client, heard] = project_to_simplex(row)
+            self.coefficients[client, heard] = self._to_weights(row)
 
     def targets(self, clients: Clients) -> Tensor:
         """Return what some clients are taught: ``[c, s, d]``."""
         assert self._predictions is not None
         taught = self.coefficients[torch.as_tensor(clients)] @ self._predictions
         return taught.view(len(clients), *self._shape)
+
+
+def _softmax_of_five(values: Tensor) -> Tensor:
+    return (5 * values).softmax(0)
 
 
 def _update(models: Tensor, replies: Replies[Tensor]) -> Clients:

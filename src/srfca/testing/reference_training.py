@@ -179,9 +179,13 @@ class _Client:
         return batch.x, batch.y
 
     def loss(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        loss = smoothed(self._federation.loss, self.local.label_smoothing)
+        return loss(self.outputs(row, x), y).mean()
+
+    def outputs(self, row: Tensor, x: Tensor) -> Tensor:
         names, parts = self._federation.layout.parameters, self._federation.parts(row)
-        outputs = functional_call(self.module, {name: parts[name] for name in names}, (x,))
-        return smoothed(self._federation.loss, self.local.label_smoothing)(outputs, y).mean()
+        state = {name: parts[name] for name in names}
+        return torch.as_tensor(functional_call(self.module, state, (x,)))
 
     def gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         leaf = row.detach().clone().requires_grad_()

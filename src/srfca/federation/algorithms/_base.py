@@ -19,8 +19,9 @@ from srfca.registry import Registry
 class LocalClient(Protocol):
     """One client, as a local algorithm of your own sees it while it trains through autograd.
 
-    Buffers, such as the running statistics of a BatchNorm, belong to the client: calls of ``loss``
-    and ``gradient`` update them and ignore their coordinates of a row; the trained row gets them.
+    Buffers, such as the running statistics of a BatchNorm, belong to the client: calls of ``loss``,
+    ``outputs`` and ``gradient`` update them and ignore their coordinates of a row; the trained row
+    gets them.
 
     ``LocalAlgorithm`` has an example.
     """
@@ -56,6 +57,18 @@ class LocalClient(Protocol):
 
         Returns:
             ``[]``
+        """
+        ...
+
+    def outputs(self, row: Tensor, x: Tensor) -> Tensor:
+        """Return the outputs of a model ``[P]``, differentiable in the row.
+
+        Args:
+            row: The model, ``[P]``.
+            x: Inputs, ``[b, ...]``.
+
+        Returns:
+            ``[b, ...]``
         """
         ...
 

@@ -52,17 +52,21 @@ class SharedDataDescent(LocalAlgorithm):
 class Distillation(LocalAlgorithm):
     """Train on shared inputs towards given outputs; the client's own samples are not used.
 
-    Batches are as large as those of the client's own samples, in the order of the rows.
+    Batches are as large as those of the client's own samples, in the order of the rows. With a
+    temperature T the loss is ``T^2`` times the cross entropy of the targets and
+    ``softmax(outputs / T)``: gradients are about as large for every T.
 
     Args:
         inputs: ``[c, s, f]`` shared inputs (``flatten_samples``).
         targets: ``[c, s, d]`` probabilities of classes with cross entropy, else values.
+        temperature: T; 1 is the loss of the federation.
     """
 
     key: ClassVar[str] = "distillation"
 
     inputs: Tensor
     targets: Tensor
+    temperature: float = 1.0
 
     def train(self, client: LocalClient, start: Tensor, **rows: Tensor) -> Tensor:
         """Return the trained model, ``[P]``."""
@@ -73,8 +77,24 @@ class Distillation(LocalAlgorithm):
             targets = in_turn(rows["targets"], step, len(x)).to(start)
             if y.is_floating_point():
                 targets = targets.reshape(len(inputs), *y.shape[1:])
-            optimizer.step(step, client.gradient(optimizer.row, inputs, targets))
+            if self.temperature == 1:
+                gradient = client.gradient(optimizer.row, inputs, targets)
+            else:
+                gradient = soft_gradient(client, optimizer.row, inputs, targets, self.temperature)
+            optimizer.step(step, gradient)
         return optimizer.row
+
+
+def soft_gradient(
+    client: LocalClient, row: Tensor, x: Tensor, targets: Tensor, temperature: float
+) -> Tensor:
+    """Return the gradient ``[P]`` of ``T^2`` times the cross entropy at a temperature T."""
+    with torch.enable_grad():
+        leaf = row.detach().requires_grad_()
+        chances = (client.outputs(leaf, x) / temperature).log_softmax(1)
+        loss = -(temperature**2) * (targets * chances).sum(1).mean()
+        (gradient,) = torch.autograd.grad(loss, leaf)
+    return gradient
 
 
 def in_turn(rows: Tensor, step: int, size: int) -> Tensor:
