@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -31,6 +33,13 @@ def test_rounds_by_hand() -> None:
     expected = torch.stack([torch.cat([w[BODY], head]) for head in heads])
     torch.testing.assert_close(result.models[0], w, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(result.client_models, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_rounds_do_not_interrupt_the_optimizer() -> None:
+    """The rounds of a single client are one training, momentum included."""
+    local = replace(LOCAL, momentum=0.9)
+    rounds, alone = FedPer(local=local).fit(classes([20])), Local(local=local).fit(classes([20]))
+    torch.testing.assert_close(rounds.client_models, alone.client_models, rtol=1e-10, atol=1e-12)
 
 
 def test_the_budget_counts_the_body_alone() -> None:

@@ -13,6 +13,9 @@ from srfca.parameters import check_parameters, constrained
 OptimizerName = Literal["sgd", "adam"]
 Schedule = Literal["constant", "linear", "cosine", "step"]
 
+KEPT_TRAININGS = 4
+"""Trainings whose optimizer states clients keep: Ditto has a common one and three of a client."""
+
 _SCHEDULES: dict[Schedule, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
     "linear": lambda progress: 1.0 - progress,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from srfca.aggregation.rules import Mean
@@ -10,6 +11,7 @@ from srfca.federation.algorithms import Descent
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import split_layers
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Layers, SearchSpace
 from srfca.methods._common.shared_body import train_body
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -19,6 +21,9 @@ from srfca.parameters import constrained
 @dataclass(frozen=True, kw_only=True)
 class FedPer(Method):
     """Train a shared body and the clients' heads at once; a client never sends its head.
+
+    A client's optimizer keeps its state from round to round, because its head is one training of
+    one model.
 
     Args:
         head_layers: The number of last layers that are the head (the personalization layers).
@@ -43,6 +48,8 @@ class FedPer(Method):
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
 
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"head_layers": Layers(3)}
+
     head_layers: int = constrained(1, at_least=1)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
@@ -51,6 +58,5 @@ class FedPer(Method):
         """Train the body and the heads."""
         _, head = split_layers(run, self.head_layers)
         mean = Mean(self.weighted)
-        return train_body(
-            run, "FEDPER", "fedper", self.local, head, Descent(), mean, self.participation
-        )
+        local = replace(self.local, keep_state=self.local.has_state)
+        return train_body(run, "FEDPER", "fedper", local, head, Descent(), mean, self.participation)

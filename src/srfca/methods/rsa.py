@@ -45,6 +45,7 @@ class RSA(Method):
     )
     family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {"lam": Range(0.0001, 0.1, log=True)}
 
     lam: float = constrained(0.002, at_least=0)

@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 
 from srfca import progress
 from srfca.errors import InputError
+from srfca.federation.local_training import KEPT_TRAININGS
 from srfca.federation.replies import Traffic
 from srfca.random import Key
 from srfca.ray.cluster import Room
@@ -66,12 +67,12 @@ class History:
     def add(self, training: Training, is_first: bool, is_personal: bool, call: Call) -> None:
         """Add a round. Its training starts anew if it is the first.
 
-        Optimizer states are kept for the last two trainings, personal coordinates for all.
+        Optimizer states are kept for the last trainings, personal coordinates for all.
         """
         kept = [entry for entry in self.rounds if not (is_first and entry[0] == training)]
         self.rounds = [*kept, (training, is_personal, call)]
         transient = list(dict.fromkeys(entry[0] for entry in self.rounds if not entry[1]))
-        old = set(transient[:-2])
+        old = set(transient[:-KEPT_TRAININGS])
         self.rounds = [entry for entry in self.rounds if entry[1] or entry[0] not in old]
 
     @property

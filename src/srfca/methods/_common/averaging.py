@@ -12,6 +12,7 @@ from srfca.federation.requests import Train
 from srfca.methods._common.base import Answer
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
+from srfca.methods._common.server_update import ServerUpdate
 
 
 def average_rounds(
@@ -40,6 +41,7 @@ def average_rounds(
         The model, ``[P]``.
     """
     everyone, w = one_cluster(run), run.initial_model()
+    server = ServerUpdate(run, local, local.rounds)
     with run.stage(stage, sum(num_participants(everyone, participation)) * local.steps):
         for number in range(local.rounds):
             key = run.key(purpose, number)
@@ -48,9 +50,10 @@ def average_rounds(
             if len(replies.clients):
                 sizes = run.sizes[torch.as_tensor(replies.clients, device=run.sizes.device)]
                 mean = aggregation(replies.values, sizes.to(replies.values.device))
-                w = w + server_lr * (mean.to(w) - w)
+                stepped = w + server_lr * (mean.to(w) - w)
+                w = server.update(number, w.unsqueeze(0), stepped.unsqueeze(0))[0]
             run.end_round(stage, number, local.rounds, w.unsqueeze(0), everyone.labels)
-    return w
+    return server.result(local.rounds - 1, w.unsqueeze(0))[0]
 
 
 def personalize(
