@@ -60,8 +60,7 @@ def test_clusters_by_loss() -> None:
 def test_clusters_without_held_out_data() -> None:
     text = made_up.analysis([0, 0, 1, 1]).sentence()
     assert text == (
-        "SR-FCA found 2 clusters of 2, 2 clients. Confidence is unavailable without "
-        "held-out data."
+        "SR-FCA found 2 clusters of 2, 2 clients. Confidence is unavailable without held-out data."
     )
 
 

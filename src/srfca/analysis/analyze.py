@@ -42,7 +42,7 @@ def analyze(
 ) -> Analysis:
     """Say what a run found, how sure it is, what it gains, and what differs.
 
-    Clients evaluate the clusters' models on their training and held-out data, resample these data,
+    Clients evaluate the clusters' models on their training and held-out data, resample this data,
     and report means, shares and covariances of losses; with ``differences`` also sums of their data
     by class. docs/answer.md says what each number means, and what clients reveal.
 
@@ -67,7 +67,7 @@ def analyze(
     Raises:
         InputError: If the clients are others than the result's, there are not as many names as
             features or classes, ``replicates`` is not positive, or samples are asked for where the
-            clients' data are not on this machine.
+            clients' data is not on this machine.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models

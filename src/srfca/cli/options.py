@@ -131,7 +131,7 @@ SavedRuns = Annotated[
 _TABLE_OPTIONS = (
     "client", "target", "features", "test", "target_kind", "standardize", "missing",
 )  # fmt: skip
-"""Options that say how a user's data are read."""
+"""Options that say how a user's data is read."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class ExperimentOptions:
         return config.load(self.name)
 
     def _table_options(self) -> dict[str, Any]:
-        """Return the options that say how the data are read, as ``srfca.data.load`` takes them."""
+        """Return the options that say how the data is read, as ``srfca.data.load`` takes them."""
         given = {name: getattr(self, name) for name in _TABLE_OPTIONS}
         if self.features is not None:
             given["features"] = split_list(self.features, "--features")

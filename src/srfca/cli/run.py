@@ -220,12 +220,12 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Same as in 'srfca run'; default: what the run was given."),
+        typer.Option(metavar="FILE", help="Same as in 'srfca run'; default: that of the run."),
     ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: what the run was given."
+            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: that of the run."
         ),
     ] = None,
 ) -> None:

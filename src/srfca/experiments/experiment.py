@@ -66,7 +66,7 @@ class Experiment:
     reload: Callable[[], Experiment] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Experiment], tuple[Any, ...]]:
-        """Pickle it; a user's data are loaded again when it is unpickled."""
+        """Pickle it; a user's data is loaded again when it is unpickled."""
         if self.reload is not None:
             return _reload, (self.reload, self.sections)
         return Experiment, tuple(getattr(self, parameter.name) for parameter in fields(self))

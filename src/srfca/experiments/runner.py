@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from srfca.ray import RayFederation
 
 SimulatedClients: TypeAlias = "Simulation | RayFederation"
-"""Simulated clients whose data are at hand, on this machine or on a cluster."""
+"""Simulated clients whose data is at hand, on this machine or on a cluster."""
 MakeFederation = Callable[..., "SimulatedClients"]
 """Makes them of data, a model and the arguments of ``Simulation``."""
 
@@ -95,7 +95,7 @@ def make_federation(
         make: Makes the clients of their data.
 
     Raises:
-        InputError: If the data are missing, or data and model do not fit together.
+        InputError: If the data is missing, or data and model do not fit together.
     """
     parameters = signature(experiment.component("data")).parameters
     require("seed" in parameters, "the function of a data set must have a parameter 'seed'")
@@ -206,7 +206,7 @@ def run_method(
     split: Split = "test" if "test" in federation.splits else "validation"
     require(
         split in federation.splits,
-        "there is nothing to score on: the data have no test samples, and validation is 0",
+        "there is nothing to score on: the data has no test samples, and validation is 0",
     )
     resumed = journal is not None and journal.exists()
     start = perf_counter()

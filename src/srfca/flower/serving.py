@@ -1,4 +1,4 @@
-"""After the method: place new clients, and let the clusters follow data that drift."""
+"""After the method: place new clients, and let the clusters follow data that drifts."""
 
 from __future__ import annotations
 

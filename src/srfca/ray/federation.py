@@ -143,7 +143,7 @@ class RayFederation:
             InputError: If it was made on the workers.
         """
         if self._data is None:
-            raise InputError("the clients' data were made on the workers, and are not here")
+            raise InputError("the clients' data was made on the workers, and is not here")
         return self._data
 
     @property

@@ -1,4 +1,4 @@
-"""Shards: consecutive clients that one worker simulates, and where their data come from."""
+"""Shards: consecutive clients that one worker simulates, and where their data comes from."""
 
 from __future__ import annotations
 

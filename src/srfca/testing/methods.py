@@ -127,7 +127,7 @@ def check_blocks(case: MethodCase) -> None:
 
 
 def check_test_data(case: MethodCase) -> None:
-    """Test data are never used."""
+    """Test data is never used."""
     federation = KillAfter(case.federation())
     case.method.fit(federation, _SEED)
     for request in federation.requests:

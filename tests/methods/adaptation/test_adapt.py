@@ -162,7 +162,7 @@ def test_an_alarm_needs_a_reply_and_the_same_clients() -> None:
     with pytest.raises(InputError, match="must have the clients of the result"):
         fitted().drift_alarms(Simulation(data.rotated_digits(num_clients=4), NETWORK))
     unlimited = replace(fitted(), loss_limits=None)
-    with pytest.raises(InputError, match="no data were held out"):
+    with pytest.raises(InputError, match="no data was held out"):
         unlimited.drift_alarms(silent)
 
 
