@@ -58,7 +58,7 @@ def analyze(
         class_names: Names of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
         sample_inputs: With ``differences``, keep this many training samples of each cluster, if
-            inputs are images. Whoever gets the analysis sees them, and real clients never send
+            inputs are images. Every reader of the analysis sees them, and real clients never send
             any: this is for a ``Simulation`` alone.
 
     Returns:

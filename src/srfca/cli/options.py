@@ -49,7 +49,7 @@ Seed = Annotated[
         metavar="N",
         parser=whole_number(0, 2**63 - 1),
         show_default=False,
-        help="Decides the data, the initial model and every draw; default: 0.",
+        help="Seed for the data, the initial model and all randomness; default: 0.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per run, nothing else.")]

@@ -172,7 +172,7 @@ def _check_loss(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
 def _check_vmap(
     module: nn.Module, layout: Layout, loss: Loss, x: Tensor, y: Tensor, expected: Tensor
 ) -> tuple[bool, str]:
-    """Tell whether two copies in one ``vmap`` give what one gives alone, and why not."""
+    """Return whether two copies in one ``vmap`` give what one gives alone, and why not."""
     pair = layout.unstack(layout.row(module).repeat(2, 1))
     y = y.clamp(0) if loss is cross_entropy else y
 

@@ -279,7 +279,7 @@ def _model(name: str) -> Callable[..., Any]:
 
 
 def _has(key: str, section: str, values: Mapping[str, Any]) -> bool:
-    """Tell whether a bare key concerns a section; a variant gets it from its method's."""
+    """Return whether a bare key concerns a section; a variant gets it from its method's."""
     if split_variant(section)[1]:
         return False
     return section in SHARED_SECTIONS or key in _method_parameters(section) or key in values

@@ -170,7 +170,7 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
 
 
 def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool:
-    """Tell whether a method needs the number of clusters, and takes its default for it.
+    """Return whether a method needs the number of clusters, and takes its default for it.
 
     Args:
         experiment: The experiment.

@@ -89,7 +89,7 @@ def serve(
 
 
 def _drifted(watch: DriftWatch, federation: FlowerFederation, result: Result) -> bool:
-    """Tell whether a client has left the reach of its cluster; log why that is unknown."""
+    """Return whether a client has left the reach of its cluster; log why that is unknown."""
     try:
         return watch.check(federation, result)
     except InputError as error:
@@ -98,13 +98,13 @@ def _drifted(watch: DriftWatch, federation: FlowerFederation, result: Result) ->
 
 
 class _Every:
-    """Tell when something is due that happens at intervals, in seconds; 0 is never."""
+    """Return when something is due that happens at intervals, in seconds; 0 is never."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._start = seconds, monotonic()
 
     def due(self) -> bool:
-        """Tell whether the time has come."""
+        """Return whether the time has come."""
         return self._seconds > 0 and monotonic() >= self._start + self._seconds
 
     def restart(self) -> None:
@@ -130,7 +130,7 @@ def deliver_final_models(
 
 
 def has_cluster_models(result: Result) -> bool:
-    """Tell whether clients have the models of their clusters: not individual, mixed or personal."""
+    """Return whether clients use their clusters' models: not individual, mixed or personal ones."""
     return (
         result.clustered
         and result.individual_models is None

@@ -211,7 +211,7 @@ class RoundAnswers:
         return Call.of(method, training, shard.name, participants, *arguments, steps=steps)
 
     def _remembers(self, shard: int, name: str) -> bool:
-        """Tell whether a shard remembers participants; it does from now on."""
+        """Return whether a shard remembers participants; it does from now on."""
         starts, names = self._remembered.get(shard, (0, []))
         if starts != self._pool.starts_of(shard):
             names = []
@@ -222,7 +222,7 @@ class RoundAnswers:
 
 
 def _keeps_state(request: Round) -> bool:
-    """Tell whether clients keep something from round to round."""
+    """Return whether clients keep something from round to round."""
     return request.local.stateful and request.server_lr is None
 
 

@@ -223,7 +223,7 @@ class Worker:
         self._shards: dict[int, Shard] = {}
 
     def ping(self) -> None:
-        """Tell that the process is there."""
+        """Report that the process is running."""
 
     def usage(self) -> Usage:
         """Return what the process has used so far."""

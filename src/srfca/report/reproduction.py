@@ -90,7 +90,7 @@ def score(record: Record) -> float:
 
 
 def has_accuracy(records: Sequence[Record]) -> bool:
-    """Tell whether scores are accuracies."""
+    """Return whether scores are accuracies."""
     return any(record["metrics"]["accuracy"] is not None for record in records)
 
 

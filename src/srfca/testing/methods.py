@@ -1,4 +1,4 @@
-"""Checks that tell whether a method is a good citizen, also of another package."""
+"""Checks of a method, also of another package."""
 
 from __future__ import annotations
 
