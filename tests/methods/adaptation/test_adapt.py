@@ -68,7 +68,7 @@ def test_one_client_that_swaps_its_group_is_moved() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_moves_if_nobody_drifts(seed: int) -> None:
+def test_no_client_moves_without_drift(seed: int) -> None:
     same = federation(np.arange(M) % 2, seed)
     result = adapt(fitted(seed), same, LOCAL, rounds=1)
     assert result.partition == same.data.truth
