@@ -6,7 +6,7 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test test-slow test-network test-all lint types check docs package package-quick bench clean
+.PHONY: demo test test-slow test-network test-trackers test-all lint types check docs package package-quick bench clean
 
 demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
@@ -19,6 +19,9 @@ test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: s
 
 test-network: .venv/installed-dev  ## of the slow ones, those on Flower, Ray and killed processes
 	$(BIN)/python -m pytest -m slow tests/flower tests/ray tests/tools/test_damage.py
+
+test-trackers: .venv/installed-trackers  ## TensorBoard, MLflow and Weights & Biases, installed for it
+	$(BIN)/python -m pytest -rs tests/callbacks
 
 test-all: test test-slow  ## both
 
@@ -74,6 +77,10 @@ clean:
 
 .venv/installed-dev: .venv/installed
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/installed-trackers: .venv/installed-dev
+	$(PIP) --editable '.[tensorboard,mlflow,wandb]'
 	@touch $@
 
 benchmarks/.venv/%/installed: benchmarks/requirements-%.txt constraints.txt | .venv/bin/python

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from srfca.methods import all_methods
+from srfca.methods._common.search_space import Choices, Layers, Percentages, Range, SearchSpace
 from srfca.report.markdown import replace_generated, table_line
 from srfca.report.methods import methods_markdown
 
@@ -94,10 +95,40 @@ def speed() -> str:
     return text
 
 
+def space_in_words(name: str, space: SearchSpace) -> str:
+    """Return a parameter and the values that are tried, in a few words."""
+    match space:
+        case Choices(values=values):
+            return f"`{name}`: {', '.join(values)}"
+        case Layers(most=most):
+            return f"`{name}` 1 to {most}, as the model permits"
+        case Percentages(low=low, high=high, word=word):
+            return f"`{name}` " + ("" if word is None else f"{word}, or ") + f"{low}% to {high}%"
+        case Range(low=low, high=high, divided_by=None):
+            return f"`{name}` {low:g} to {high:g}"
+        case Range(low=low, high=high, divided_by=divisor):
+            return f"`{name}` {low:g} / `{divisor}` to {high:g} / `{divisor}`"
+
+
+def searched() -> str:
+    """Return the table of what ``srfca tune`` searches."""
+    text = table_line(["method", "searched in addition to the learning rate"]) + table_line(
+        ["---"] * 2
+    )
+    methods = [method for method in all_methods() if method.__module__.startswith("srfca.")]
+    for method in methods:
+        if method.searched:
+            words = [space_in_words(name, space) for name, space in method.searched.items()]
+            text += table_line([method.name, "; ".join(words)])
+    others = [method.name for method in methods if not method.searched]
+    return text + table_line([", ".join(others), "nothing"])
+
+
 def generated() -> dict[Path, dict[str, str]]:
     """Return the generated parts of each page, by name."""
     return {
         DOCS / "methods" / "README.md": {"methods": methods_markdown(pages=pages())},
+        DOCS / "compare.md": {"searched": searched()},
         DOCS / "which_method.md": {"choices": choices(), "costs": costs()},
         DOCS / "speed.md": {"speed": speed()},
     }

@@ -1,6 +1,7 @@
 """Progress of long work: a callback of the run, not an argument of every function.
 
-The caller of long work sets a callback; the code that does the work reports its local steps.
+The caller sets a callback for the duration of long work; the code that does the work reports the
+local steps that are done.
 
 >>> done = []
 >>> with reporting_to(done.append):

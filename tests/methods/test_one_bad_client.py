@@ -22,7 +22,7 @@ from srfca.methods import IFCA, Method, RobustFedAvg
 from srfca.methods._common.held_out import interchangeable
 from srfca.methods._common.result import Result
 from srfca.methods.adaptation import adapt
-from srfca.methods.sr_fca.decision import compare
+from srfca.methods.sr_fca.decision import Tolerance, compare
 from srfca.models import mlp
 from tests.methods.helpers import DIGITS, digits
 
@@ -39,12 +39,14 @@ class Behavior:
 
     Args:
         loss: The loss that it tells of every model on these splits.
+        accuracy: The accuracy that it tells.
         splits: Where it lies.
         change: What becomes of the rows that it trains.
         size: The number of samples that it claims.
     """
 
     loss: float | None = None
+    accuracy: float | None = None
     splits: tuple[Split, ...] = SPLITS
     change: Callable[[Tensor], Tensor] | None = None
     size: int | None = None
@@ -75,12 +77,16 @@ class OneBadClient(Middleware):
             rows = values.clone()
             rows[at] = behavior.change(rows[at])
             return replace(replies, values=rows)
-        lies = behavior.loss is not None and getattr(request, "split", None) in behavior.splits
-        if lies and isinstance(request, Losses):
+        if getattr(request, "split", None) not in behavior.splits:
+            return replies
+        if isinstance(request, Losses) and behavior.loss is not None:
             return replace(replies, values=values.masked_fill(at.unsqueeze(1), behavior.loss))
-        if lies and isinstance(request, Scores):
-            loss = values.loss.masked_fill(at, behavior.loss)
-            return replace(replies, values=replace(values, loss=loss))
+        if isinstance(request, Scores):
+            for name in ("loss", "accuracy"):
+                if (lie := getattr(behavior, name)) is not None:
+                    told = getattr(values, name).masked_fill(at, lie)
+                    values = replace(values, **{name: told})
+            return replace(replies, values=values)
         return replies
 
 
@@ -90,6 +96,8 @@ BEHAVIORS = {
     "held-out loss 3": Behavior(loss=3.0, splits=("validation",)),
     "held-out loss 1e30": Behavior(loss=1e30, splits=("validation",)),
     "held-out loss inf": Behavior(loss=torch.inf, splits=("validation",)),
+    "held-out accuracy 0": Behavior(accuracy=0.0, splits=("validation",)),
+    "held-out accuracy 1": Behavior(loss=0.0, accuracy=1.0, splits=("validation",)),
     "training loss 0": Behavior(loss=0.0, splits=("train",)),
     "training loss 20": Behavior(loss=20.0, splits=("train",)),
     "training loss 1e30": Behavior(loss=1e30, splits=("train",)),
@@ -238,3 +246,43 @@ def test_one_client_does_not_decide_what_is_better(first: float, second: float, 
         losses[:, LIAR] = first, second
         scores = [ClientScores(torch.tensor(row), None, torch.ones(40)) for row in losses]
         assert minimum <= compare(*scores).t <= maximum
+
+
+@pytest.mark.parametrize("lie", [(1e6, 0.0), (20.0, 0.0), (np.inf, 0.0), (0.0, 1e6)])
+@pytest.mark.parametrize("seed", range(5))
+def test_two_of_ten_clients_of_a_cluster_do_not_decide_what_merges(
+    lie: tuple[float, float], seed: int
+) -> None:
+    draws = np.random.default_rng(seed).uniform(0.8, 1.2, (2, 20))
+    partition = Partition(np.arange(20) // 10)
+    for alike in (True, False):
+        losses = draws if alike else np.where(partition.labels == [[0], [1]], draws, 6 * draws)
+        losses = losses.copy()
+        losses[:, [3, 7]] = np.array(lie)[:, None]
+        losses[:, [13, 17]] = np.array(lie[::-1])[:, None]
+        assert interchangeable(losses, partition, trim=0.25)[0, 1] == alike
+
+
+@pytest.mark.parametrize("num_liars", [6, 8])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fifth_of_the_clients_does_not_decide_what_is_better(num_liars: int, seed: int) -> None:
+    """Honest clients have an accuracy of 0.9 in their cluster and of 0.75 alone, on 10 samples."""
+    rng = np.random.default_rng(seed)
+    accuracy = rng.binomial(10, [[0.75], [0.9]], (2, 40)) / 10
+    liars = np.arange(num_liars) * 5
+    accuracy[:, liars] = [[1.0], [0.0]]
+    alone, clusters = (
+        ClientScores(torch.ones(40), torch.tensor(row), torch.full((40,), 10)) for row in accuracy
+    )
+    assert compare(alone, clusters).t > -1, "too many liars for the default"
+    assert compare(alone, clusters, Tolerance(np.arange(40) % 4, 10)).t < 0
+
+
+def test_a_cluster_may_gain_when_the_others_do_not() -> None:
+    gains = np.where(np.arange(40) < 8, 0.4, 0.0) + 0.01 * np.random.default_rng(0).normal(size=40)
+    first, second = (
+        ClientScores(torch.ones(40), torch.tensor(0.5 + part), torch.ones(40))
+        for part in (gains, 0 * gains)
+    )
+    assert compare(first, second, Tolerance(np.arange(40) // 8, 10)).t > 2
+    assert compare(first, second, Tolerance(np.zeros(40, dtype=np.int64), 10)).t < 2

@@ -25,10 +25,10 @@ _BLOCK = 2**22
 
 
 @overload
-def winsorize(values: Array) -> Array: ...
+def winsorize(values: Array, corrupt: int = 0) -> Array: ...
 @overload
-def winsorize(values: Tensor) -> Tensor: ...
-def winsorize(values: Array | Tensor) -> Array | Tensor:
+def winsorize(values: Tensor, corrupt: int = 0) -> Tensor: ...
+def winsorize(values: Array | Tensor, corrupt: int = 0) -> Array | Tensor:
     """Move outliers among values to the largest deviation that is plausible.
 
     A value's deviation is that from the median. The typical deviation is the root mean square of
@@ -37,8 +37,12 @@ def winsorize(values: Array | Tensor) -> Array | Tensor:
     are, so that a clean mean does not change by a bit. The mean of n values cannot be moved by one
     of them further than the limit divided by n, whatever that one is.
 
+    If more than a twentieth of the values may be corrupt, as many of the largest deviations are
+    reduced to the next one.
+
     Args:
         values: ``[..., n]``; less than three are returned as they are, and so is NaN.
+        corrupt: How many values may be corrupt; at most as many as are less than half.
 
     Returns:
         ``[..., n]``
@@ -48,9 +52,11 @@ def winsorize(values: Array | Tensor) -> Array | Tensor:
         [1.0, 2.0, 3.0, 4.0, 15.2]
         >>> winsorize(np.array([1.0, 2.0, 3.0, 4.0, 5.0])).tolist()
         [1.0, 2.0, 3.0, 4.0, 5.0]
+        >>> winsorize(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 1e30, 1e30]), corrupt=2).tolist()
+        [1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 7.0]
     """
     if isinstance(values, Tensor):
-        clipped = winsorize(values.detach().cpu().double().numpy())
+        clipped = winsorize(values.detach().cpu().double().numpy(), corrupt)
         return torch.from_numpy(clipped).to(values)
     count = values.shape[-1]
     if count < 3:
@@ -58,11 +64,59 @@ def winsorize(values: Array | Tensor) -> Array | Tensor:
     with np.errstate(all="ignore"):
         middle = np.median(values, axis=-1, keepdims=True)
         deviations = np.sort(np.abs(values - middle), axis=-1)
-        kept = count - max(1, count // _TAIL)
+        kept = count - _usual(count)
         typical = np.sqrt(np.square(deviations[..., :kept]).mean(-1, keepdims=True))
         limit = LIMIT * (1 + 4 / kept) * typical
+        kept = num_kept(count, corrupt)
+        if kept < count:
+            limit = np.fmin(limit, deviations[..., kept - 1 : kept])
     clipped = np.clip(values, middle - limit, middle + limit)
     return np.where(np.isfinite(limit), clipped, values)
+
+
+def winsorize_groups(values: Array, labels: NDArray[np.int64], corrupt: int = 0) -> Array:
+    """Winsorize values of groups; if many may be corrupt, each around the median of its group.
+
+    What is an outlier among all values may be usual in its group. In groups of fewer than three
+    values the median is that of all.
+
+    Args:
+        values: ``[n]``, finite.
+        labels: ``[n]`` the group of each.
+        corrupt: How many values may be corrupt, as in ``winsorize``; less than half of each group.
+
+    Returns:
+        ``[n]``
+
+    Examples:
+        >>> values = np.array([0.1, 0.2, 0.4, 0.2, 9.0, 5.1, 5.2, 5.4, 5.2, 0.0])
+        >>> winsorize_groups(values, np.arange(10) // 5, corrupt=2).round(1).tolist()
+        [0.1, 0.2, 0.4, 0.2, 0.4, 5.1, 5.2, 5.4, 5.2, 5.0]
+    """
+    count = len(values)
+    bounded, kept = winsorize(values), num_kept(count, corrupt)
+    if kept == count:
+        return bounded
+    middles = np.full(count, np.median(values))
+    for label in np.unique(labels):
+        members = labels == label
+        if members.sum() >= 3:
+            middles[members] = np.median(values[members])
+    limit = np.sort(np.abs(values - middles))[kept - 1]
+    return np.clip(bounded, middles - limit, middles + limit)
+
+
+def num_kept(count: int, corrupt: int) -> int:
+    """Return how many of some values keep their deviation in ``winsorize`` in any case.
+
+    >>> num_kept(40, 2), num_kept(40, 10), num_kept(5, 4)
+    (40, 30, 3)
+    """
+    return count if corrupt <= _usual(count) else count - min(corrupt, (count - 1) // 2)
+
+
+def _usual(count: int) -> int:
+    return max(1, count // _TAIL)
 
 
 def norm_scales(lengths: Tensor, limit: float = NORM_LIMIT, dropped: int | None = None) -> Tensor:

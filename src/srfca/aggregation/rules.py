@@ -124,8 +124,8 @@ class Median:
 class GeometricMedian:
     """The point with the smallest sum of distances to the rows; all clients have equal weight.
 
-    Up to half of the rows may be corrupt. Unlike the coordinate-wise median it does not depend on
-    the coordinates.
+    It tolerates up to half of the rows being corrupt, and unlike the coordinate-wise median it does
+    not depend on the coordinates.
 
     Examples:
         >>> import torch
@@ -270,7 +270,8 @@ class Bulyan:
     """The mean of the values nearest to the median, of rows that Krum chooses.
 
     Args:
-        beta: The fraction of corrupt clients, in [0, 1/2), as far as Bulyan tolerates: a quarter.
+        beta: The fraction of corrupt clients, in [0, 1/2), as far as Bulyan tolerates it: a
+            quarter.
         at_least: As in ``Krum``.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from srfca.clustering.partition import Partition
 from srfca.data.client_data import ClientData, Samples, hold_out
 from srfca.data.schema import Schema
 from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
@@ -228,6 +229,16 @@ class Simulation:
     def schema(self) -> Schema | None:
         """How the samples were made from a table, if they were."""
         return self.data.schema
+
+    @property
+    def truth(self) -> Partition | None:
+        """The true partition, where it is known."""
+        return self.data.truth
+
+    @property
+    def optima(self) -> Tensor | None:
+        """The best model of each true cluster ``[k*, P]``, where it is known."""
+        return self.data.optima
 
     @property
     def optimizer_states(self) -> OptimizerStates:

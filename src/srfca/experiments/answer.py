@@ -44,13 +44,12 @@ def analyze_run(
     trained = None
     if reference is not None:
         trained = train_reference(run.result, federation, reference, monitor)
-    shape = tuple(federation.data.train.x.shape[1:])
     return analyze(
         run.result,
         federation,
         reference=trained,
         differences=differences,
-        input_shape=shape,
+        input_shape=federation.signature.input_shape,
         sample_inputs=sample_inputs,
     )
 

@@ -60,6 +60,7 @@ class StoCFL(Method):
     paper: ClassVar[str] = (
         "Zeng, Hu, Liu, Yu, Wang, Xu: Stochastic Clustered Federated Learning. 2023."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "tau": Range(0.05, 0.95),
         "mu": Range(0.001, 1.0, log=True),

@@ -62,6 +62,7 @@ class TopDown(Method):
         "A top-down variant of Briggs, Fan, Andras: Federated learning with hierarchical "
         "clustering of local updates to improve training on non-IID data. IJCNN 2020."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ("server_momentum",)
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
     rounds_between: int | None = constrained(None, at_least=1)

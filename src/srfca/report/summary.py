@@ -250,7 +250,7 @@ def results(runs: Sequence[Metrics], title: str = "") -> Table:
 
 
 def costs(runs: Sequence[Metrics], title: str = "") -> Table:
-    """Make a table of what a run cost a client on average, and how long it took."""
+    """Make a table of what a run cost a client on average, and the time that it took."""
     return make_table(
         title,
         [
@@ -261,6 +261,8 @@ def costs(runs: Sequence[Metrics], title: str = "") -> Table:
             Column("bytes_up", "MB\nup", ".2f", scale=1e-6, per_client=True),
             Column("evaluations", "evaluations", _COUNT, per_client=True),
             Column("seconds", "seconds", ".1f"),
+            Column("cpu_seconds", "CPU\nseconds", ".1f"),
+            Column("gpu_seconds", "GPU\nseconds", ".1f"),
         ],
         runs,
     )

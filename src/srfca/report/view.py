@@ -204,10 +204,9 @@ class RunView:
         Raises:
             InputError: If the clients are others.
         """
-        data = getattr(federation, "data", None)  # of a simulation
-        truth = getattr(data, "truth", None)
-        inputs = getattr(getattr(data, "train", None), "x", None)
-        shape = None if inputs is None else tuple(inputs.shape[1:])
+        truth = getattr(federation, "truth", None)  # of a simulation
+        signature = getattr(federation, "signature", None)
+        shape = None if signature is None else signature.input_shape
         return cls.of(
             result,
             analyze(result, federation, input_shape=shape, sample_inputs=sample_inputs),

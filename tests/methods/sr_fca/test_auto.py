@@ -16,8 +16,9 @@ from srfca.distances import ModelSet
 from srfca.federation import ClientScores
 from srfca.methods import FedAvg, Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
-from srfca.methods.sr_fca.auto import Auto, better, describe, place, race, split
+from srfca.methods.sr_fca.auto import Auto, race, split
 from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.final_decision import better, describe, place
 from srfca.methods.sr_fca.outliers import outliers, own_gain
 from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.models import linear, mlp
@@ -172,12 +173,12 @@ def test_separated_clusters_get_the_benefit_of_the_doubt() -> None:
     one = Clusters(Partition([0] * 4), torch.zeros(1, 1))
     equal = scores([1.0] * 4, [0.5, 0.6, 0.7, 0.8])
     found = OneShot(clusters.partition, Choice("distance", 1.0, None, ""), separation=2.0)
-    kept, _, doubt = better(clusters, one, lambda _: equal, found)
+    kept, _, doubt = better(SRFCA(), clusters, one, lambda _: equal, found)
     assert kept is clusters
     assert doubt is not None
     assert "one model for all may do as well" in doubt, "although they are separated"
     weak = replace(found, separation=1.1)
-    kept, other, doubt = better(clusters, one, lambda _: equal, weak)
+    kept, other, doubt = better(SRFCA(), clusters, one, lambda _: equal, weak)
     assert kept is one
     assert other.name == "2 clusters"
     assert doubt is not None
@@ -201,7 +202,7 @@ def test_a_rival_that_was_given_up_too_early_is_a_doubt(
     rival = Clusters(Partition([0] * 4), torch.zeros(1, 1), midway=behind)
     found = OneShot(partition, Choice("distance", 1.0, None, ""), parts=parts)
     ended = scores([1.0] * 4, [0.9, 0.9, 0.9, 1.0])
-    kept, other, reason = better(clusters, rival, lambda _: ended, found)
+    kept, other, reason = better(SRFCA(), clusters, rival, lambda _: ended, found)
     assert kept is clusters
     assert "given up" in other.variant
     assert (reason is None) == (doubt is None)

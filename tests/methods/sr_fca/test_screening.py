@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srfca import SRFCA, LocalTraining, Simulation, data
+from srfca import SRFCA, ClientData, LocalTraining, Partition, Simulation, data
 from srfca.distances import ModelSet
 from srfca.experiments.stress import num_misplaced
+from srfca.federation import Federation, Middleware, Replies, Request
 from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
+from srfca.federation.replies import T
 from srfca.federation.requests import Train
 from srfca.methods import Run
+from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.screening import (
     NUM_WITNESSES,
     PeerLosses,
+    asymmetric,
     contradicting,
     copies,
     fits_nobody,
@@ -61,6 +67,42 @@ def test_a_model_that_does_not_fit_its_own_client_is_useless() -> None:
     )
 
 
+@given(st.integers(0, 10**6))
+def test_noisy_clients_are_believed(seed: int) -> None:
+    """Their losses are 400 times as large with any model, also with their own."""
+    losses = two_groups(seed)
+    losses[:, 8:] += 400 * np.random.default_rng(seed).uniform(0.99, 1.01, (12, 4))
+    losses[np.arange(8, 12), np.arange(8, 12)] = 390.0
+    assert not contradicting(PeerLosses.of_all(losses)).any()
+
+
+def with_few_classes(kind: int, seed: int) -> Simulation:
+    """Return 18 clients with all classes, and 2 with one or two classes."""
+    made = data.rotated_digits(num_clients=20, rotations=1, seed=seed)
+    clients = [made.train.of(client) for client in range(20)]
+    inputs, targets = (torch.cat(part).numpy() for part in zip(*clients, strict=True))
+    samples = [(x.numpy(), y.numpy()) for x, y in clients]
+    for client, classes in ((4, (3, 5)), (11, (7, 1))):
+        of_classes = np.flatnonzero(np.isin(targets, classes[:kind]))[: len(samples[client][1])]
+        samples[client] = (inputs[of_classes], targets[of_classes])
+    return Simulation(ClientData.from_arrays(samples), mlp(64, 32, 10), validation=0.2)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_clients_with_few_classes_are_believed(kind: int, seed: int) -> None:
+    run = Run(with_few_classes(kind, seed))
+    options = SRFCA()
+    local = replace(LOCAL, steps=200, local_steps=200)
+    starts = run.initial_model().repeat(20, 1)
+    rows = run.train(Train(run.everyone, starts, local, run.key("one_shot"))).values
+    losses = PeerLosses.ask(run, ModelSet.of_clients(run, rows), options.all_pairs)
+    if kind == 1:
+        assert asymmetric(losses)[11], "its model is bad for all others"
+    assert not contradicting(losses).any()
+    assert not (useless(losses) | fits_nobody(losses, contradicting(losses))).any()
+
+
 def test_bad_models_that_differ_are_all_found() -> None:
     """Two of them are hardly worse than those of others, but far from all honest ones."""
     losses = two_groups(0)
@@ -80,12 +122,14 @@ def test_without_a_gap_no_model_is_useless() -> None:
 
 def test_a_model_bad_for_everyone_is_distinguished_from_a_lie() -> None:
     losses = two_groups(0)
-    losses[3, :] *= 100.0  # others say so; the client's own loss is fine
-    losses[3, 3] = 0.0
+    losses[3, :] *= 100.0
+    losses[3, 3] = 1.5
     losses[:, 6] = 0.0
+    losses[8, :] *= 100.0
+    losses[:, 8] = 0.0
     distrusted = contradicting(PeerLosses.of_all(losses))
-    assert np.flatnonzero(distrusted).tolist() == [3, 6]
-    assert np.flatnonzero(fits_nobody(PeerLosses.of_all(losses), distrusted)).tolist() == [3]
+    assert np.flatnonzero(distrusted).tolist() == [6, 8]
+    assert np.flatnonzero(fits_nobody(PeerLosses.of_all(losses), distrusted)).tolist() == [3, 8]
 
 
 @given(st.integers(0, 10**6), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
@@ -198,3 +242,45 @@ def test_many_clients_are_screened_too(
     honest, misplaced = accuracy(digits, attacked, attackers, all_pairs=10)
     assert misplaced == 0
     assert honest > clean_accuracy - 0.04, "fewer clients train than in the clean run"
+
+
+class TrainingLog(Middleware):
+    """Notes which clients train in which purpose."""
+
+    def __init__(self, federation: Federation) -> None:
+        super().__init__(federation)
+        self.trained: dict[str, set[int]] = {}
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        if isinstance(request, Train):
+            self.trained.setdefault(request.key.purpose, set()).update(request.clients.tolist())
+        return self.federation.ask(request)
+
+
+@pytest.mark.filterwarnings("ignore::srfca.errors.SrfcaWarning")
+@pytest.mark.parametrize("rotations", [1, 2])
+def test_screened_clients_train_no_model_for_others(rotations: int) -> None:
+    made = data.rotated_digits(num_clients=20, rotations=rotations)
+    digits = Simulation(made, mlp(64, 32, 10), validation=0.2)
+    attackers = [0, 5, 10, 15]
+    log = TrainingLog(Attacked(digits, ATTACKS["reverse-scaling"], attackers))
+    result = SRFCA(local=LOCAL, trim=0.25, final_steps=5).fit(log)
+    alone = {"one_shot", "try fine-tuning"}
+    rounds = {purpose: trained for purpose, trained in log.trained.items() if purpose not in alone}
+    assert {"refine 1", "final"} <= set(rounds)
+    assert rotations == 1 or "together" in rounds
+    for purpose, trained in rounds.items():
+        assert trained == set(range(20)) - set(attackers), purpose
+    assert (result.labels >= 0).all(), "they are placed in the end"
+    assert result.partition.num_clusters == rotations
+
+
+def test_clusters_train_without_some_clients() -> None:
+    clusters = Clusters(Partition([0, 1, 0, 1, 2, 2, -1]), torch.tensor([[0.0], [1.0], [2.0]]))
+    few = clusters.without(np.array([0, 4]))
+    assert few.partition.labels.tolist() == [-1, 0, 1, 0, -1, 2, -1]
+    assert few.models.flatten().tolist() == [1.0, 0.0, 2.0]
+    again = few.with_members_of(clusters)
+    assert again.partition == clusters.partition
+    assert torch.equal(again.models, clusters.models)
+    assert clusters.without(np.array([4, 5])) is clusters, "a cluster would have no clients"

@@ -127,6 +127,36 @@ def load_experiments(
     return [e.set([*(e.quick if quick else ()), *settings]) for e in experiments]
 
 
+def reduced_settings() -> dict[str, tuple[str, ...]]:
+    """Read the settings that make experiments small enough for two CPU cores, by name.
+
+    >>> list(reduced_settings())
+    ['rotated-cifar10', 'label-cifar10', 'femnist', 'shakespeare']
+    """
+    return {name: tuple(s) for name, s in read("reduced.toml")["experiments"].items()}
+
+
+def load_reduced(
+    names: Sequence[str],
+    reduced: Mapping[str, Sequence[str]],
+    quick: bool,
+    settings: Sequence[str],
+) -> list[Experiment]:
+    """Load reduced experiments.
+
+    Args:
+        names: Their names; none are all of them.
+        reduced: Settings that make each experiment small, by name.
+        quick: Make them even smaller, for runs of a few seconds.
+        settings: Further changes.
+
+    Raises:
+        InputError: If there is no such experiment, or a setting is wrong.
+    """
+    chosen = load_experiments(names, False, [], list(reduced))
+    return [e.set([*reduced[e.name], *(e.quick if quick else ()), *settings]) for e in chosen]
+
+
 def run_specs(
     experiments: Iterable[Experiment], rows: Iterable[Row], seeds: Sequence[int]
 ) -> list[RunSpec]:

@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from srfca.aggregation.outliers import winsorize
+from srfca.aggregation.functions import trim_count
+from srfca.aggregation.outliers import num_kept, winsorize
 from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.replies import ClientScores
@@ -47,7 +48,11 @@ def held_out_losses(run: Run, models: Tensor) -> NDArray[np.float64]:
 
 
 def interchangeable(
-    losses: NDArray[np.float64], partition: Partition, level: float = 0.01
+    losses: NDArray[np.float64],
+    partition: Partition,
+    level: float = 0.01,
+    trim: float = 0.0,
+    trim_at_least: int = 1,
 ) -> NDArray[np.bool_]:
     """Return which clusters' models do equally well on each other's clients.
 
@@ -56,13 +61,16 @@ def interchangeable(
     over the clients tells whether it is larger, at a level for all pairs together. A typical loss
     that grows 2.5 times is larger in any case, even where few samples make the test blind. Losses
     on few samples are often close to 0 with a long tail, so the test is on log(typical loss +
-    loss). Outliers are winsorized, so that no single client decides.
+    loss). Outliers are winsorized, so that no single client decides, nor the ``trim`` fraction of
+    a cluster's clients.
 
     Args:
         losses: ``[k, m]`` of the models on the clients' held-out data. Clients whose losses are
             unknown (NaN) or infinite do not count; clusters without others are not joined.
         partition: The clusters.
         level: Level of the test.
+        trim: The fraction of a cluster's clients that may be corrupt.
+        trim_at_least: The least number of them.
 
     Returns:
         ``[k, k]``
@@ -90,18 +98,25 @@ def interchangeable(
             )
             if not len(in_a) or not len(in_b):
                 continue
-            typical = np.concatenate(
-                [winsorize(losses[a, in_a]), winsorize(losses[b, in_b])]
-            ).mean()
+            corrupt_a, corrupt_b = (
+                trim_count(len(members), trim, trim_at_least) for members in (in_a, in_b)
+            )
+            own_losses = (
+                winsorize(losses[a, in_a], corrupt_a), winsorize(losses[b, in_b], corrupt_b),
+            )  # fmt: skip
+            typical = np.concatenate(own_losses).mean()
             log_a, log_b = np.log(losses[[a, b]] + typical + np.finfo(np.float64).tiny)
             growth = [
-                winsorize(log_b[in_a] - log_a[in_a]), winsorize(log_a[in_b] - log_b[in_b]),
+                winsorize(log_b[in_a] - log_a[in_a], corrupt_a),
+                winsorize(log_a[in_b] - log_b[in_b], corrupt_b),
             ]  # fmt: skip
             mean = (growth[0].mean() + growth[1].mean()) / 2
             freedom = len(in_a) + len(in_b) - 2
             limit = 0.0
             if freedom > 0:
                 pooled = sum(((part - part.mean()) ** 2).sum() for part in growth) / freedom
+                kept = num_kept(len(in_a), corrupt_a) + num_kept(len(in_b), corrupt_b)
+                pooled *= (freedom / (kept - 2)) ** 2
                 error = np.sqrt(pooled * (1 / len(in_a) + 1 / len(in_b))) / 2
                 limit = min(error * stdtrit(freedom, 1 - level / pairs), np.log(1.75))
             same[a, b] = same[b, a] = mean <= limit

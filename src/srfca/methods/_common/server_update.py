@@ -50,6 +50,12 @@ class ServerUpdate:
         self._velocity = change
         return self._trained.put(aggregated, self._trained.take(before) + change)
 
+    def update(self, number: int, before: Tensor, aggregated: Tensor) -> Tensor:
+        """Do ``step`` and ``add`` for a round, whose number is from 0."""
+        models = self.step(before, aggregated)
+        self.add(number, models)
+        return models
+
     def add(self, number: int, models: Tensor) -> None:
         """Add the models ``[k, P]`` after a round, whose number is from 0, to the mean."""
         if not self._averages or number < self._first:

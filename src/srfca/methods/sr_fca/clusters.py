@@ -61,6 +61,24 @@ class Clusters:
         clusters = Clusters.of(labels, self.models)
         return replace(clusters, midway=self.midway, averaged=self.averaged)
 
+    def without(self, clients: Clients) -> Clusters:
+        """Return the clusters without some clients; all clients if a cluster had no others."""
+        labels = self.partition.labels.copy()
+        labels[clients] = -1
+        clusters = self.relabel(labels)
+        return clusters if clusters.partition.num_clusters == len(self.models) else self
+
+    def with_members_of(self, other: Clusters) -> Clusters:
+        """Return these models with the clients of the clusters that these are a part of.
+
+        Args:
+            other: The clusters with all of their clients (``without``).
+        """
+        labels, kept = other.partition.labels, self.partition.labels
+        number = np.full(len(other.models) + 1, -1)
+        number[labels[kept >= 0]] = kept[kept >= 0]
+        return Clusters.of(number[labels], self.models)
+
     def drop_smaller_than(self, min_size: int) -> Clusters:
         """Return the clusters of at least ``min_size`` clients, or all if none is that large.
 

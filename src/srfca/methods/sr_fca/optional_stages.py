@@ -13,6 +13,7 @@ from srfca.aggregation.outliers import clip_changes, long_changes
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
+from srfca.federation.replies import Clients
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.rounds import (
     LocalModels,
@@ -100,20 +101,29 @@ def place_unclustered(run: Run, clusters: Clusters, nearest: Labels) -> Clusters
     return clusters
 
 
-def final_training(run: Run, options: SRFCA, clusters: Clusters) -> Clusters:
+def final_training(
+    run: Run, options: SRFCA, clusters: Clusters, useless: Clients | None = None
+) -> Clusters:
     """Train inside each cluster from its model, if ``final_steps`` is set.
 
     It is FedAvg or FedProx, with the aggregation of TrimmedMeanGD: a plain mean without trimming.
+
+    Args:
+        run: The run.
+        options: The parameters.
+        clusters: The clusters.
+        useless: Clients that do not train.
     """
     if not options.final_steps:
         return clusters
     local = replace(options.local, steps=options.final_steps, mu=options.final_mu)
     plain = options.aggregation == "trimmed_mean" and not options.trim
     rule = Mean() if plain else options.rows_rule
+    trained = clusters.without(run.everyone[:0] if useless is None else useless)
     models = federated_training(
-        run, "FINAL", clusters.models, clusters.partition, local, rule,
+        run, "FINAL", trained.models, trained.partition, local, rule,
         purpose="final", participation=options.participation, max_change=options.max_change,
     )  # fmt: skip
-    clusters = Clusters(clusters.partition, models)
+    clusters = replace(trained, models=models).with_members_of(clusters)
     run.record("FINAL", clusters.partition, clusters.client_models)
     return clusters

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
+from srfca.aggregation.functions import trim_count
 from srfca.aggregation.outliers import NORM_LIMIT
 from srfca.aggregation.rules import Aggregation, RobustAggregation, robust_aggregation
 from srfca.clustering.candidates import Metric
 from srfca.clustering.graph import RESTARTS, GraphClustering
+from srfca.clustering.partition import Partition
 from srfca.clustering.threshold import check_threshold
 from srfca.distances import Distance, distance_named
 from srfca.errors import require
@@ -26,6 +29,7 @@ from srfca.methods.registry import register
 from srfca.methods.sr_fca.algorithm import sr_fca
 from srfca.methods.sr_fca.auto import threshold_rule
 from srfca.methods.sr_fca.clusters import Clusters, onto_ball
+from srfca.methods.sr_fca.decision import Tolerance
 from srfca.methods.sr_fca.thresholds import ThresholdRule
 from srfca.parameters import constrained
 
@@ -58,6 +62,9 @@ class SRFCA(Method):
         distance: ``cross_loss``, ``one_sided_loss``, ``balanced_cross_loss``,
             ``presence_balanced_cross_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
             ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
+        ask_class_counts: With ``threshold="auto"`` and ``cross_loss``, ask clients for their class
+            counts where distances show no clear groups, for ``balanced_cross_loss``, which label
+            skew does not fool. Otherwise groups under label skew are often not found.
         samples: Distances use losses on at most this many training samples of each client, drawn
             by the seed; None is all of them.
         metric: What the threshold applies to: ``distance``, ``profile`` (the distance between two
@@ -127,6 +134,7 @@ class SRFCA(Method):
     merge_first: bool = False
     continue_training: bool = False
     distance: str | Distance = "cross_loss"
+    ask_class_counts: bool = True
     samples: int | None = constrained(128, at_least=1)
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"
@@ -238,6 +246,16 @@ class SRFCA(Method):
     def trial_budget(self) -> int:
         """The most local steps of a client in a trial."""
         return self.local.steps if self.trial_steps is None else self.trial_steps
+
+    def tolerance(self, *partitions: Partition) -> Tolerance:
+        """Return how many clients may lie in a comparison of answers with these partitions.
+
+        Args:
+            partitions: Clients that are together in all of them should gain alike.
+        """
+        together = np.stack([partition.labels for partition in partitions])
+        labels = np.unique(together, axis=1, return_inverse=True)[1].reshape(-1)
+        return Tolerance(labels, trim_count(len(labels), self.trim, self.trim_at_least))
 
     def projection(self, run: Run) -> Callable[[Tensor], Tensor]:
         """Return the projection of models onto the ball around w0, if there is one.

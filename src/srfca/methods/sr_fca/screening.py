@@ -2,8 +2,9 @@
 
 A pair of honest clients tells the same story twice: the loss of either model on the other's data.
 And a client's own model fits the client's own training data. A client that contradicts all others
-is not believed, and a model that does not even fit the data of its own client is useless. Clients
-with the very same model are one client under several names.
+is not believed, unless its data explain it: those of a single class, or noisy ones. A model that
+does not even fit the data of its own client is useless. Clients with the very same model are one
+client under several names.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ GAP = 1.6
 """Factor between misfits of bad clients and of all others, without which nobody is useless."""
 BAD_FIT = 4.0
 """Factor by which a distrusted client's model fits others worse than usual if it is useless."""
+_CONSTANT = 1e-5
+"""Losses that differ by less than this, relatively, are the same for all models."""
 _BETTER = 3
 """Models, or clients, of others that must show it."""
 _MOST = 0.4
@@ -144,9 +147,11 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
 def contradicting(losses: PeerLosses) -> Mask:
     """Return which clients report losses that contradict what the others report.
 
-    The loss of a client's model on another's data is about that of the other's model on the
-    client's data. The median logarithm of their ratio over the witnesses tells whether a client
-    reports too little or too much, compared with the median client.
+    What they report of others' models is far from what others report of their models (``asymmetric``),
+    and from what the usual client reports of the same models. The model of a client with a single
+    class is bad for all others, but the others' models are as good for it as for anyone. Noisy data
+    may be far from usual too, but then no model does better on them than the client's own, and not
+    all models do equally well.
 
     Returns:
         ``[c]``
@@ -157,16 +162,27 @@ def contradicting(losses: PeerLosses) -> Mask:
         >>> contradicting(PeerLosses.of_all(losses)).tolist()
         [False, False, False, False, True, False]
     """
-    ratios = _logarithm(losses.reported) - _logarithm(losses.witnessed)
-    comparable = ~np.isnan(ratios).all(0)
-    middle = np.full(ratios.shape[1], np.nan)
-    middle[comparable] = np.nanmedian(ratios[:, comparable], axis=0)
-    if not comparable.any():
-        return np.zeros(len(middle), dtype=bool)
-    deviation = np.abs(middle - np.median(middle[comparable]))
-    typical = 1.4826 * float(np.median(deviation[comparable]))
-    liars: Mask = deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical)
-    return _unless_many(liars)
+    reported = _logarithm(losses.reported)
+    replied = ~np.isnan(reported)
+    usual = np.full((len(reported), 1), np.nan)
+    usual[replied.any(1), 0] = np.nanmedian(reported[replied.any(1)], axis=1)
+    best = np.where(replied, reported, np.inf).min(0, initial=np.inf)
+    explained = _logarithm(losses.of_own_model) <= best + np.log(MISFIT)
+    liars = asymmetric(losses) & _far(_median(reported - usual))
+    return _unless_many(liars & ~(explained & ~_constant(reported)))
+
+
+def asymmetric(losses: PeerLosses) -> Mask:
+    """Return whose models do much worse, or better, on others' data than vice versa.
+
+    The loss of a client's model on another's data is about that of the other's model on the
+    client's data. The median logarithm of their ratio over the witnesses is compared with that of
+    the median client.
+
+    Returns:
+        ``[c]``
+    """
+    return _far(_median(_logarithm(losses.reported) - _logarithm(losses.witnessed)))
 
 
 def useless(losses: PeerLosses) -> Mask:
@@ -219,9 +235,10 @@ def _below_the_gap(misfits: Matrix) -> float:
 
 
 def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
-    """Return whose local model does badly on everyone's data, among distrusted clients.
+    """Return whose local model does badly on everyone's data, and on that of its own client.
 
-    Such a client may not lie: its losses contradict those of the others because its model is bad.
+    What a distrusted client reports of its own model does not count. Others' models must be as
+    good for the client as its own; for one with a single class they are not.
 
     Args:
         losses: Losses of the local models.
@@ -238,8 +255,10 @@ def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
     """
     lies = distrusted[losses.witnesses][:, None]
     fit = _third_best(np.where(lies, np.nan, losses.witnessed))
-    misfits: Mask = distrusted & (fit > BAD_FIT * np.median(fit))
-    return misfits
+    own_misfit = losses.of_own_model >= _third_best(losses.reported)
+    suspects = distrusted | (asymmetric(losses) & own_misfit)
+    misfits: Mask = suspects & (fit > BAD_FIT * np.median(fit))
+    return _unless_many(misfits)
 
 
 def copies(models: Tensor) -> Mask:
@@ -276,6 +295,29 @@ def copies(models: Tensor) -> Mask:
 def _logarithm(losses: Matrix) -> Matrix:
     limits = np.finfo(np.float64)
     return np.asarray(np.log(np.clip(losses, limits.tiny, limits.max)))
+
+
+def _median(values: Matrix) -> Matrix:
+    """Return the median over the witnesses ``[w, c]``, NaN if all are unknown: ``[c]``."""
+    numeric = ~np.isnan(values).all(0)
+    medians = np.full(values.shape[1], np.nan)
+    medians[numeric] = np.nanmedian(values[:, numeric], axis=0)
+    return medians
+
+
+def _far(values: Matrix) -> Mask:
+    """Return which logarithms ``[c]`` are far from the median, by a factor or in deviations."""
+    numeric = ~np.isnan(values)
+    if not numeric.any():
+        return numeric
+    deviation = np.abs(values - np.median(values[numeric]))
+    typical = 1.4826 * float(np.median(deviation[numeric]))
+    return np.asarray(deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical))
+
+
+def _constant(logarithms: Matrix) -> Mask:
+    """Return which clients report the same loss of most models ``[w, c]``: ``[c]``."""
+    return np.asarray(_median(np.abs(logarithms - _median(logarithms))) <= _CONSTANT)
 
 
 def _third_best(losses: Matrix) -> Matrix:

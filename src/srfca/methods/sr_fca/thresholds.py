@@ -255,7 +255,10 @@ def merge_graph(run: Run, options: SRFCA, clusters: Clusters, one_shot: OneShot)
         threshold = options.rule.merge_threshold(one_shot.choice)
     if threshold is None or threshold == "auto":
         losses = held_out_losses(run, clusters.models)
-        return threshold_graph(~interchangeable(losses, clusters.partition), 0)
+        alike = interchangeable(
+            losses, clusters.partition, trim=options.trim, trim_at_least=options.trim_at_least
+        )
+        return threshold_graph(~alike, 0)
     models = cluster_representatives(run, options, clusters)
     distances = distance_named(one_shot.distance)(models, models)
     run.describe(between_clusters=between_clusters(distances, float(threshold)))

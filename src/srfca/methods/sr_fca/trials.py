@@ -19,7 +19,7 @@ from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_rounds
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import Comparison, compare, helps, out_of_reach
+from srfca.methods.sr_fca.decision import Comparison, Tolerance, compare, helps, out_of_reach
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -51,15 +51,21 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
     return replace(clusters, midway=scores)
 
 
-def lead_midway(first: Clusters, second: Clusters) -> float:
+def lead_midway(options: SRFCA, first: Clusters, second: Clusters) -> float:
     """Return by how many standard errors the first led after the first part of a training."""
     assert first.midway is not None
     assert second.midway is not None
-    return compare(first.midway, second.midway).t
+    tolerance = options.tolerance(first.partition, second.partition)
+    return compare(first.midway, second.midway, tolerance).t
 
 
 def together(
-    run: Run, options: SRFCA, rival: Clusters, clearly: float, started: Clusters | None = None
+    run: Run,
+    options: SRFCA,
+    rival: Clusters,
+    clearly: float,
+    started: Clusters | None = None,
+    useless: Clients | None = None,
 ) -> Clusters:
     """Train one model for all clients, as TrimmedMeanGD trains a cluster.
 
@@ -69,21 +75,25 @@ def together(
         rival: Clusters, with their scores after the first part of the training.
         clearly: Standard errors by which the rival must lead after that part to end the trial.
         started: The one cluster after the first part of its training, if that was done.
+        useless: Clients that do not train; they get the model, too.
 
     Returns:
         One cluster; with ``midway`` scores if the trial ended there.
     """
-    clusters = Clusters.untrained(one_cluster(run), run.initial_model())
+    everyone = one_cluster(run)
+    partition = everyone if useless is None else everyone.without(useless)
+    clusters = Clusters.untrained(partition, run.initial_model())
     if started is not None:
         clusters = replace(started, midway=None)
     for rounds in options.segments[bool(clusters.rounds_done) :]:
         if rounds.start and rival.midway is not None:
-            scores = held_out_scores(run, clusters.models, clusters.partition.labels)
-            run.add_scores("TOGETHER", scores, clusters.partition.labels, 1)
-            if out_of_reach(rival.midway, scores, clearly):
+            scores = held_out_scores(run, clusters.models, everyone.labels)
+            run.add_scores("TOGETHER", scores, everyone.labels, 1)
+            if out_of_reach(rival.midway, scores, clearly, options.tolerance(rival.partition)):
                 clusters = replace(clusters, midway=scores)
                 break
         clusters = trimmed_mean_rounds(run, options, clusters, rounds, "TOGETHER", "together")
+    clusters = replace(clusters, partition=everyone)
     notes = {"given_up": clusters.midway is not None}
     run.record("TOGETHER", clusters.partition, clusters.client_models, notes=notes)
     return clusters
@@ -98,12 +108,14 @@ class FineTuned:
         scores: ``[m]`` on held-out data.
         steps: Steps of each client.
         weight: Weight of the fine-tuned model; the rest is the cluster's.
+        helps: Whether they are clearly better than the clusters' models.
     """
 
     models: Tensor
     scores: ClientScores
     steps: int
     weight: float
+    helps: bool
 
     def describe(self) -> str:
         """Return how the models were made, for a person."""
@@ -122,8 +134,9 @@ def fine_tuned(
 
     Steps and weight are those that are best for all clients together: held-out data of one client
     are too few to choose by. Interpolated weights keep what the cluster's model knows of rare
-    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The trial ends
-    when more steps bring nothing more.
+    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The best of many
+    can be better by chance: the smallest weight helps only if going further, with the next weight,
+    does no harm. The trial ends when more steps bring nothing more.
 
     Args:
         run: The run.
@@ -148,10 +161,13 @@ def fine_tuned(
     index = torch.as_tensor(clients, device=w0.device)
     starts = clusters.models[torch.as_tensor(labels[clients], device=w0.device)]
     rows, best = starts, None
-    excluded = torch.as_tensor(alone)
+    excluded, tolerance = torch.as_tensor(alone), options.tolerance(clusters.partition)
+
+    def counted(scores: ClientScores) -> ClientScores:
+        return before.where(excluded, scores)
 
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        return compare(before.where(excluded, tuned.scores), before.where(excluded, reference))
+        return compare(counted(tuned.scores), counted(reference), tolerance)
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -160,13 +176,16 @@ def fine_tuned(
             rows = torch.where(torch.isfinite(trained).all(1, keepdim=True), trained, rows)
             mixed = [torch.lerp(starts, rows, weight) for weight in WEIGHTS]
             done = tuning.span(number).stop
+            scores_of_all = _scores_of_all(run, clients, mixed)
+            counted_of_all = [counted(scores) for scores in scores_of_all]
+            helpful = helpful_weights(counted_of_all, before, tolerance)
             tried = [
-                FineTuned(w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w)
-                for w, mix, scores in zip(
-                    WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
+                FineTuned(
+                    w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w, good
                 )
+                for w, mix, scores, good in zip(WEIGHTS, mixed, scores_of_all, helpful, strict=True)
             ]
-            useful = [t for t in tried if helps(before.where(excluded, t.scores), before)]
+            useful = [tuned for tuned in tried if tuned.helps]
             check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
@@ -178,6 +197,24 @@ def fine_tuned(
     assert best is not None
     run.record("TRY_FINE_TUNE", clusters.partition, best.scores)
     return best
+
+
+def helpful_weights(
+    tried: Sequence[ClientScores], before: ClientScores, tolerance: Tolerance | None = None
+) -> list[bool]:
+    """Return which weights of fine-tuned models help.
+
+    A small weight changes little, so that few samples can make it look better by chance: where
+    labels are noisy, for example. Then more of it is worse than none.
+
+    Args:
+        tried: Scores ``[m]`` with each weight, the smallest first.
+        before: Scores ``[m]`` with the clusters' models.
+        tolerance: How many clients may lie.
+    """
+    helpful = [helps(scores, before, tolerance) for scores in tried]
+    helpful[0] &= compare(tried[1], before, tolerance).gain >= 0
+    return helpful
 
 
 def _scores_of_all(run: Run, clients: Clients, models: Sequence[Tensor]) -> list[ClientScores]:

@@ -28,7 +28,7 @@ MIN_LABEL = 11 / HEIGHT
 """Height of a bar that has room for its label."""
 ALONE, UNCLUSTERED, OTHERS = -2, -1, -3
 """Clusters of one client, no cluster, and the smallest of too many clusters, as labels."""
-_NAMES = {ALONE: "alone", UNCLUSTERED: "none", OTHERS: "others"}
+_NAMES = {ALONE: "alone", UNCLUSTERED: "unclustered", OTHERS: "others"}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from srfca.report.page.tables import (
     STAGE_COLUMNS,
     client_table,
     cluster_table,
+    fairness_lines,
     setting_lines,
     stage_lines,
 )
@@ -70,7 +71,8 @@ def run_view(
         present = [[drawn[chart] for chart in column if chart in drawn] for column in columns]
         present = [column for column in present if column]
         if present:
-            body = parts.charts(prefix, name, heading, present)
+            even = fairness_lines(view) if name == "gains" else None
+            body = parts.charts(prefix, name, heading, present, even)
             sections.append(Section(f"{prefix}{name}", heading, body))
     sections.append(Section(f"{prefix}cost", "Cost", parts.cost(prefix, shown)))
     sections.append(Section(f"{prefix}settings", "Settings", parts.settings(prefix, shown)))

@@ -16,6 +16,7 @@ from srfca.federation.middleware.attacks import (
     Attack,
     Attacked,
     GaussianNoise,
+    HeldOutLies,
     InnerProduct,
     LittleIsEnough,
     LyingLosses,
@@ -212,3 +213,28 @@ def test_bad_input_is_refused() -> None:
         Attacked(clients(), SignFlip(), [1], groups=np.zeros(3, dtype=np.int64))
     with pytest.raises(InputError, match="factor"):
         Scaling(-1.0)
+
+
+def test_lies_about_held_out_data_alone() -> None:
+    federation = clients()
+    attacked = Attacked(federation, HeldOutLies(high=9.0), ATTACKERS)
+    models = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
+    everyone, one_each = positions(range(8)), torch.zeros(8, 12)
+    for split, lies in (("train", False), ("validation", True)):
+        true = federation.ask(Losses(everyone, models, split)).values
+        told = attacked.ask(Losses(everyone, models, split)).values
+        assert torch.equal(told[HONEST], true[HONEST])
+        assert torch.equal(told[ATTACKERS], true[ATTACKERS]) != lies
+        scores = [f.ask(Scores(everyone, one_each, split)).values for f in (federation, attacked)]
+        assert torch.equal(scores[0].loss, scores[1].loss) != lies
+    assert torch.equal(told[ATTACKERS].argmax(1), true[ATTACKERS].argmin(1))
+    assert sorted(told[2].tolist()) == [0.0, 0.0, 9.0]
+    assert torch.equal(train(attacked), train(federation))
+
+
+def test_attacks_are_combined() -> None:
+    honest, sent = changes(attack_named("bad-and-lying"))
+    torch.testing.assert_close(sent[ATTACKERS], -5 * honest[ATTACKERS], rtol=1e-3, atol=1e-5)
+    attacked = Attacked(clients(), attack_named("bad-and-lying"), ATTACKERS)
+    losses = attacked.ask(Losses(positions(range(8)), torch.zeros(2, 12))).values
+    assert float(losses[ATTACKERS].abs().max()) == 0

@@ -14,7 +14,7 @@ from srfca.federation.middleware.attacks.collusion import (
     Sybils,
 )
 from srfca.federation.middleware.attacks.label_flip import LabelFlip
-from srfca.federation.middleware.attacks.lies import LyingLosses, LyingSizes
+from srfca.federation.middleware.attacks.lies import Combined, HeldOutLies, LyingLosses, LyingSizes
 from srfca.federation.middleware.attacks.registry import ATTACKS, attack_named
 from srfca.federation.middleware.attacks.updates import (
     GaussianNoise,
@@ -28,7 +28,9 @@ __all__ = [
     "ATTACKS",
     "Attack",
     "Attacked",
+    "Combined",
     "GaussianNoise",
+    "HeldOutLies",
     "InnerProduct",
     "LabelFlip",
     "LittleIsEnough",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from srfca.federation.requests import (
     Losses,
     LossMoments,
     Request,
+    Split,
     Train,
 )
 from srfca.random import Key, client_words, streams
@@ -96,6 +98,9 @@ class Attacked(Middleware):
         if not len(corrupt):
             return replies
         values = replies.values
+        is_report = not isinstance(request, Train | Gradients)
+        if is_report and not self.attack.lies_about(_splits(request)):
+            return replies
         if isinstance(values, ClientScores):
             lies = self.attack.scores(values[torch.as_tensor(corrupt)])
             return replace(replies, values=_put_scores(values, corrupt, lies))
@@ -143,6 +148,13 @@ class Attacked(Middleware):
             useless=useless.to(rows),
         )
         return updates.starts + self.attack.changes(updates)
+
+
+def _splits(request: Request[Any]) -> tuple[Split, ...]:
+    """Return the data that a request for losses or scores is about."""
+    split: Split = getattr(request, "split", "train")
+    splits: tuple[Split, ...] = getattr(request, "splits", (split,))
+    return splits
 
 
 def _put_scores(scores: ClientScores, entries: Clients, lies: ClientScores) -> ClientScores:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from srfca.federation.replies import ClientScores
+from srfca.federation.requests import Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,10 @@ class Attack:
     def scores(self, scores: ClientScores) -> ClientScores:
         """Return the scores ``[a]`` that attackers report, given the true ones."""
         return scores
+
+    def lies_about(self, splits: Sequence[Split]) -> bool:
+        """Return whether attackers lie about losses and scores on this data."""
+        return True
 
     def sizes(self, sizes: Tensor) -> Tensor:
         """Return the numbers of samples ``[a]`` that attackers report, given the true ones."""

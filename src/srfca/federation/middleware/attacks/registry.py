@@ -13,7 +13,7 @@ from srfca.federation.middleware.attacks.collusion import (
     Sybils,
 )
 from srfca.federation.middleware.attacks.label_flip import LabelFlip
-from srfca.federation.middleware.attacks.lies import LyingLosses, LyingSizes
+from srfca.federation.middleware.attacks.lies import Combined, HeldOutLies, LyingLosses, LyingSizes
 from srfca.federation.middleware.attacks.updates import (
     GaussianNoise,
     ModelReplacement,
@@ -36,6 +36,8 @@ ATTACKS: Mapping[str, Attack] = {
     "low-losses": LyingLosses("low"),
     "high-losses": LyingLosses("high"),
     "targeted-losses": LyingLosses("targeted"),
+    "held-out-lies": HeldOutLies(),
+    "bad-and-lying": Combined(SignFlip(factor=5), LyingLosses("low")),
     "lying-sizes": LyingSizes(),
     "not-finite": NotFinite(),
 }
