@@ -147,11 +147,11 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
 def contradicting(losses: PeerLosses) -> Mask:
     """Return which clients report losses that contradict what the others report.
 
-    What they report of others' models is far from what others report of their models (``asymmetric``),
-    and from what the usual client reports of the same models. The model of a client with a single
-    class is bad for all others, but the others' models are as good for it as for anyone. Noisy data
-    may be far from usual too, but then no model does better on them than the client's own, and not
-    all models do equally well.
+    What they report of others' models is far from what others report of their models
+    (``asymmetric``), and from what the usual client reports of the same models. The model of a
+    client with a single class is bad for all others, but the others' models are as good for it as
+    for anyone. Noisy data may be far from usual too, but then no model does better on them than the
+    client's own, and not all models do equally well.
 
     Returns:
         ``[c]``
