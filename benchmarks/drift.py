@@ -185,7 +185,7 @@ def simulate(clients: ClientData, model: Any, seed: int) -> Simulation:
 
 
 def placed(labels: NDArray[np.int64], concepts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which clients are in a cluster where most clients have their concept: ``[m]``."""
+    """Return which clients are in a cluster where most clients have their concept: ``[m]``."""
     right = np.zeros(len(labels), dtype=bool)
     for members in Partition(labels):
         counts = np.bincount(concepts[members])

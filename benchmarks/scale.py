@@ -83,7 +83,7 @@ def client_data(num_clients: int, draw: Draw) -> ClientData:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of clients: how their data are drawn, their model, and how they train."""
+    """A kind of clients: how their data is drawn, their model, and how they train."""
 
     draw: Callable[[int, int], ClientData]
     model: Any

@@ -157,7 +157,7 @@ def test_srfca_adds_little_to_the_import_of_torch() -> None:
     assert len(modules) < 600, "modules beside those of torch"
 
 
-def test_everything_public_is_there() -> None:
+def test_everything_public_exists() -> None:
     for name in srfca.__all__:
         assert getattr(srfca, name) is not None
     assert set(srfca.__all__) <= set(dir(srfca))

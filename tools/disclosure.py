@@ -229,7 +229,7 @@ def _table(first: str, lines: Sequence[str]) -> str:
 def main() -> int:
     """Update or check the tables of the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only tell whether they are current")
+    parser.add_argument("--check", action="store_true", help="only check that they are current")
     check = parser.parse_args().check
     text = updated = PAGE.read_text("utf-8")
     for name, table in tables().items():

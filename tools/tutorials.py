@@ -77,7 +77,7 @@ class Block:
         return self.comment.startswith("not run: ")
 
     def follows(self, other: Block) -> bool:
-        """Tell whether there is nothing but an empty line between another block and this one."""
+        """Return whether there is nothing but an empty line between another block and this one."""
         return self.line - 1 == other.line + other.text.count("\n") + 2
 
     @property

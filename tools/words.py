@@ -20,12 +20,17 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("who", "found", "own", "known", "told", "some", "mine", "theirs", "here", "asked", "whole")
 """Identifiers that do not say what they hold."""
-WORDS = ("who", "told", "mine", "theirs", "silent")
+WORDS = (
+    "who", "told", "mine", "theirs", "silent", "go on", "goes on", "bear", "bears", "mend", "mends",
+    "mended", "besides", "anew", "as of", "whoever",
+)  # fmt: skip
 """Words of prose that usually stand for a plainer one."""
+OF_THE = re.compile(r"^\s+\*{0,2}\w+: Of\b")
+"""The description of an argument that does not say what it is: ``name: Of the run.``"""
 PHRASES = (
     "tells nobody", "is told of", "goes without it", "is not so", "its own affair", "at the least",
     "can mend", "the house", "who does not answer", "as of every method", "so many", "as it is",
-    "goes on", "is heard", "optimiser", "personalis", "normalis", "initialis", "maximis", "minimis",
+    "is heard", "optimiser", "personalis", "normalis", "initialis", "maximis", "minimis",
     "neighbour", "centre", "labelled", "behaviour", "colour", "vectoris", "randomis", "recognis",
 )  # fmt: skip
 """Phrases of a private language, and British spelling."""
@@ -63,7 +68,8 @@ def files() -> Iterator[Path]:
     yield from sorted((ROOT / "src").rglob("*.py"))
     pages = sorted((ROOT / "docs").rglob("*.md"))
     yield from (page for page in pages if "/_" not in page.as_posix())  # _build, _generated
-    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "examples").rglob("*.ipynb"))
 
 
 def places_in(path: Path) -> Iterator[Place]:
@@ -78,6 +84,8 @@ def places_in(path: Path) -> Iterator[Place]:
         for word in WORDS:
             if re.search(rf"\b{word}\b", prose) and name != "docs/glossary.md":
                 yield Place(name, number, word, "word")
+        if path.suffix == ".py" and OF_THE.match(line_text):
+            yield Place(name, number, ": Of", "phrase")
         for phrase in PHRASES:
             if re.search(rf"\b{phrase}", prose):
                 yield Place(name, number, phrase, "phrase")

@@ -61,7 +61,7 @@ def link_pages(lines: list[str]) -> None:
 
 
 def _exists(name: str, target: str) -> bool:
-    """Tell whether there is a page, from its address in another one."""
+    """Return whether there is a page, from its address in another one."""
     return (generated.DOCS / posixpath.dirname(name) / f"{target}.md").exists()
 
 

@@ -69,7 +69,7 @@ def require_seed(seed: int) -> None:
 
 
 def is_integer(value: object) -> bool:
-    """Tell whether a value is an integer: neither a float such as 3.0, nor a bool, nor a tensor.
+    """Return whether a value is an integer: neither a float such as 3.0, nor a bool, nor a tensor.
 
     >>> [is_integer(value) for value in (3, 3.0, True, "3")]
     [True, False, False, False]
@@ -78,7 +78,7 @@ def is_integer(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a real number, not a bool.
+    """Return whether a value is a real number, not a bool.
 
     >>> [is_number(value) for value in (3, 3.0, True, "3")]
     [True, True, False, False]

@@ -74,7 +74,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _is_current(path: Path, handle: int) -> bool:
-    """Tell whether the path still leads to the open file."""
+    """Return whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:

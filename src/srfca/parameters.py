@@ -24,7 +24,7 @@ class Constraint:
     less_than: float | None = None
 
     def allows(self, value: float) -> bool:
-        """Tell whether a number is in the range."""
+        """Return whether a number is in the range."""
         return (
             not isnan(value)
             and (self.at_least is None or value >= self.at_least)
@@ -123,7 +123,7 @@ def constraint_of(parameter: Field[Any]) -> Constraint | None:
 
 
 def _accepts(value: Any, kinds: tuple[Any, ...], constraint: Constraint | None) -> bool:
-    """Tell whether a field of these types may have a value."""
+    """Return whether a field of these types may have a value."""
     if value is None:
         return NoneType in kinds
     if isinstance(value, bool):

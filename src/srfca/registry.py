@@ -138,7 +138,7 @@ def import_object(name: str, kind: str) -> Any:
 
 
 def is_installed(module: str) -> bool:
-    """Tell whether a module can be imported, without importing it."""
+    """Return whether a module can be imported, without importing it."""
     return find_spec(module) is not None
 
 

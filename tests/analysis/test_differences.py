@@ -67,7 +67,7 @@ def test_label_skew_is_named() -> None:
     assert "less of class 0" in second.words
 
 
-def test_alike_data_say_so() -> None:
+def test_similar_data_is_reported_as_similar() -> None:
     federation = Simulation(table(shift=0.0), linear(3, 3))
     for described in describe_data(federation, LABELS, CLUSTERS, Names()):
         assert (

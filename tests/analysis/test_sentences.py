@@ -141,7 +141,7 @@ def test_a_method_without_clusters() -> None:
     assert isinstance(part, Analysis)
 
 
-def test_a_loss_that_clustering_multiplies_is_told_as_a_factor() -> None:
+def test_a_loss_increase_is_reported_as_a_factor() -> None:
     considered = {"2 clusters": -0.3, "one model for all": -0.02}
     text = made_up.analysis([0] * 4, decision=decision(considered)).sentence()
     assert "; the loss of clustering is 15.0 times as high." in text

@@ -35,7 +35,7 @@ def test_every_command_has_examples() -> None:
 
 
 @pytest.mark.parametrize("line", [line for _, line in LINES])
-def test_examples_have_commands_options_and_values_that_there_are(line: str) -> None:
+def test_examples_use_existing_commands_options_and_values(line: str) -> None:
     command, arguments, path = ROOT, shlex.split(line)[1:], "srfca"
     while isinstance(command, click.Group) and not arguments[0].startswith("-"):
         path += f" {arguments[0]}"

@@ -304,7 +304,7 @@ def test_a_method_without_clusters_says_so() -> None:
     )
 
 
-def test_another_result_is_not_replaced_silently(tmp_path: Path) -> None:
+def test_another_result_is_not_replaced_without_an_error(tmp_path: Path) -> None:
     command = ["run", "rotated-digits", "--set", "steps=2", "--set", "num_clients=4"]
     local, out = ["--method", "local"], ["--out", str(tmp_path / "out")]
     assert srfca(*command, *local, *out).returncode == 0

@@ -88,7 +88,7 @@ def test_select_returns_one_client() -> None:
         client_data.select(3)
 
 
-def test_fingerprint_tells_data_apart() -> None:
+def test_fingerprints_of_different_data_differ() -> None:
     pairs = {"ann": (X, Y), "bob": (X + 1, Y)}
     fingerprint = ClientData.from_arrays(pairs).fingerprint()
     assert fingerprint == ClientData.from_arrays(pairs).fingerprint()

@@ -87,7 +87,7 @@ def test_other_encodings_are_refused(tmp_path: Path) -> None:
         data.load(tmp_path / "own.csv")
 
 
-def test_rows_with_missing_values_are_left_out_if_that_is_said(tmp_path: Path) -> None:
+def test_rows_with_missing_values_are_dropped_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "own.csv", "client,y,a,b\n1,0,,x\n2,1,3,y\n1,1,4,\n1,0,5,x\n2,0,6,y\n")
     loaded = data.load(path, missing="drop", standardize=False)
     assert loaded.train.x[:, 0].tolist() == [3, 6, 5], "the clients in the order of complete rows"

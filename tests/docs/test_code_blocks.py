@@ -157,7 +157,7 @@ def check_srfca(words: list[str]) -> None:
 
 
 def is_preset(name: object) -> bool:
-    """Tell whether a name is of an experiment that comes with srfca, and not a file or NAME."""
+    """Return whether a name is of an experiment that comes with srfca, and not a file or NAME."""
     return isinstance(name, str) and name == name.lower() and not name.endswith(".toml")
 
 
@@ -168,5 +168,5 @@ def methods_of(options: dict[str, Any]) -> list[str]:
 
 
 def is_class(key: str) -> bool:
-    """Tell whether a method is given by its class."""
+    """Return whether a method is given by its class."""
     return ":" in key and key.split(":")[1][:1].isupper()

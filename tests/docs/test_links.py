@@ -60,7 +60,7 @@ def links(path: Path, with_slots: bool = False) -> list[str]:
 
 
 def leads_somewhere(path: Path, link: str) -> bool:
-    """Tell whether a link has a file, and the file the heading."""
+    """Return whether a link has a file, and the file the heading."""
     place, _, fragment = link.partition("#")
     target = (path.parent / unquote(place)).resolve() if place else path
     if not target.exists():

@@ -73,7 +73,7 @@ def test_the_reference_has_every_command_experiment_and_data_set() -> None:
     commands = reference.commands()
     for name in ("srfca run", "srfca compare", "srfca data get", "srfca flower new"):
         assert f"\n## {name}\n" in f"\n{commands}"
-    assert "| `--seed N` | Decides the data" in commands
+    assert "| `--seed N` | Seed for the data" in commands
     experiments = reference.experiments()
     assert "| `rotated-digits` | 1,797 real 8x8 digits" in experiments
     assert "| `rotated_digits` |" in experiments

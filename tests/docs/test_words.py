@@ -24,7 +24,11 @@ def test_the_count_sees_names_words_and_phrases(
     spec.loader.exec_module(words)
     monkeypatch.setattr(words, "ROOT", tmp_path)
     page = tmp_path / "page.py"
-    page.write_text('def told(who):\n    """Goes on for so many steps."""\n    return who\n')
+    page.write_text(
+        'def told(who):\n    """Goes on for so many steps.\n\n'
+        '    who: Of the run.\n    """\n    return who\n'
+    )
     kinds = [place.kind for place in words.places_in(page)]
     assert kinds.count("name") == 3
     assert kinds.count("phrase") == 2
+    assert kinds.count("word") == 5

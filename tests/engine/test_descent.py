@@ -246,7 +246,7 @@ def test_a_phase_of_everything_is_plain_descent() -> None:
     assert torch.equal(plain, phased)
 
 
-def test_the_optimizer_starts_anew_in_each_phase() -> None:
+def test_the_optimizer_restarts_in_each_phase() -> None:
     federation, reference = pair("mlp")
     local = LocalTraining(steps=4, local_steps=4, batch_size=None, optimizer="adam", lr=0.01)
     starts = different_models(reference, 6)

@@ -1,4 +1,4 @@
-"""The experiments on real data, at reduced size, if the data are found."""
+"""The experiments on real data, at reduced size, if the data is found."""
 
 from __future__ import annotations
 

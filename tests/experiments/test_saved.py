@@ -183,7 +183,7 @@ def test_runs_with_changed_code_are_repeated(
     assert run().reused == 0
 
 
-def test_files_of_another_run_are_not_believed(tmp_path: Path) -> None:
+def test_files_of_another_run_are_rejected(tmp_path: Path) -> None:
     compare(small_experiment(), ["local"], seeds=range(2), out=tmp_path)
     first, second = sorted(tmp_path.iterdir())
     for name in ("run.json", "result.json", "tensors.safetensors"):

@@ -59,7 +59,7 @@ def test_settings_without_effect_are_refused(
         (f"{ROUND_ROBIN}.k=2", [ROUND_ROBIN]),
     ],
 )
-def test_settings_of_what_runs_are_taken(setting: str, methods: list[str]) -> None:
+def test_settings_of_the_methods_that_run_are_accepted(setting: str, methods: list[str]) -> None:
     experiment = small_experiment().with_methods(methods)
     experiment.require_used([setting], methods)
     experiment.set([setting])

@@ -60,7 +60,7 @@ def test_classes_and_categories_of_a_table() -> None:
     assert result.schema.inputs == ("age", "city=Bonn", "city=Ulm")
 
 
-def test_names_of_columns_that_are_taken_already() -> None:
+def test_column_names_already_in_use() -> None:
     table = {"y": X[:, 0], "client": X[:, 1]}
     schema = srfca.fit(table, VALUES, SHOP, local=SHORT).schema
     assert schema is not None

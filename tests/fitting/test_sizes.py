@@ -40,7 +40,7 @@ def test_the_number_of_outputs_follows_from_the_targets() -> None:
         return num_outputs(ClientData.from_arrays([(X, y)], test_data))
 
     assert outputs(Y) == 2
-    assert outputs(Y, np.full(12, 4)) == 5, "a class that only test data have counts"
+    assert outputs(Y, np.full(12, 4)) == 5, "a class that only test data has counts"
     assert outputs(0 * Y) == 2, "a single output would be scored as yes or no"
     assert outputs(X[:, 0]) == 1
     assert outputs(X) == 3

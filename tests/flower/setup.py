@@ -77,7 +77,7 @@ def run_app(grid: LocalGrid, config: dict[str, Any], **options: Any) -> None:
 
 
 def is_correct(labels: np.ndarray, clients: list[int]) -> bool:
-    """Tell whether some clients are clustered like the truth."""
+    """Return whether some clients are clustered like the truth."""
     assert DATA.truth is not None
     return Partition(labels[clients]) == Partition(DATA.truth.labels[clients])
 

@@ -79,7 +79,7 @@ def test_another_key_is_logged_where_keys_are_not_bound(
     assert "client '3' has another key than before" in flower_log.text
 
 
-def test_only_listed_clients_with_their_keys_are_taken_in(
+def test_only_listed_clients_with_their_keys_are_accepted(
     tmp_path: Path, flower_log: pytest.LogCaptureFixture
 ) -> None:
     keys = {name: fingerprint(f"key {name}".encode()) for name in "0123"}

@@ -126,7 +126,7 @@ def test_participation_draws_another_half_in_every_round() -> None:
 
 def test_oracle_refuses_data_without_truth_when_it_runs() -> None:
     method = Oracle(truth=None, local=LOCAL)
-    with pytest.raises(InputError, match="true clusters, which these data do not have"):
+    with pytest.raises(InputError, match="true clusters, which this data does not have"):
         method.fit(regressions())
     with pytest.raises(InputError, match="truth is for 3 clients, not for 4"):
         Oracle(truth=Partition([0, 0, 1]), local=LOCAL).fit(regressions())

@@ -36,7 +36,7 @@ def similar(
 ) -> ClientData:
     """Return regressions around a common one; poisoned clients have the wrong sign, tenfold.
 
-    All test data are as in the honest clients.
+    All test data is as in the honest clients.
     """
     rng = np.random.default_rng(seed)
     center = rng.normal(size=d)

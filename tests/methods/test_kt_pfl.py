@@ -138,7 +138,7 @@ def test_it_is_that_of_the_reference_loop(temperature: float) -> None:
     torch.testing.assert_close(result.client_models, expected.client_models, rtol=1e-4, atol=1e-5)
 
 
-def test_predictions_that_do_not_arrive_teach_nobody() -> None:
+def test_missing_predictions_teach_no_client() -> None:
     """Requests of a round: Train, Outputs, Train; the first request is for shared samples."""
     made = examples.regression([6, 9, 7], d=3)
     drops = {number: [1] for number in range(2, 60, 3)}

@@ -227,7 +227,7 @@ def test_regressions_without_labels() -> None:
     assert (result.assign(federation, labels=False).labels == -1).mean() > 0.8
 
 
-def test_a_newcomer_that_is_nearly_a_coin_toss_is_told_so(result: Result) -> None:
+def test_an_uncertain_newcomer_gets_a_note(result: Result) -> None:
     """One has images of two groups in equal parts, the other images of one."""
     everyone = parts()
     first, second = everyone[KNOWN[0]], everyone[KNOWN[1]]

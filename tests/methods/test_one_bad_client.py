@@ -191,7 +191,7 @@ def test_one_client_does_not_let_clusters_take_in_anyone(name: str, federation: 
 
 
 @pytest.mark.parametrize("aggregation", ["trimmed_mean", "median", "geometric_median"])
-def test_a_cluster_of_six_bears_one_client(aggregation: Any) -> None:
+def test_a_cluster_of_six_tolerates_one_corrupt_client(aggregation: Any) -> None:
     small = digits(num_clients=12, rotations=2)
     method = SRFCA(local=DIGITS, aggregation=aggregation, trim=0.1)
     result = method.fit(OneBadClient(small, BEHAVIORS["rows x -10"]))
@@ -201,7 +201,7 @@ def test_a_cluster_of_six_bears_one_client(aggregation: Any) -> None:
 @pytest.mark.parametrize(
     "aggregation", ["trimmed_mean", "median", "geometric_median", "clipped_mean"]
 )
-def test_robust_fedavg_bears_one_client(aggregation: Any) -> None:
+def test_robust_fedavg_tolerates_one_corrupt_client(aggregation: Any) -> None:
     small = digits(num_clients=12, rotations=1)
     method = RobustFedAvg(local=DIGITS, aggregation=aggregation)
     result = method.fit(OneBadClient(small, BEHAVIORS["rows x 1e9"]))

@@ -46,7 +46,7 @@ def test_a_view_does_not_carry_the_tensor_that_it_is_of() -> None:
     assert pack(torch.randn(1000, 100)[7]).num_bytes < 1000
 
 
-def test_what_comes_out_can_be_changed() -> None:
+def test_the_output_can_be_changed() -> None:
     array = unpack(pack(np.arange(3)))
     array[0] = 7
     assert array.tolist() == [7, 1, 2]

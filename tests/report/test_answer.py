@@ -112,7 +112,7 @@ def test_what_differs() -> None:
     assert len(lines) == 21
 
 
-def test_a_hint_where_nothing_is_known_of_one_model() -> None:
+def test_a_hint_without_scores_of_one_model() -> None:
     scores = made_up.scores([0.5] * 4)
     assert len(hints(made_up.analysis([0, 0, 1, 1]), kept=True)) == 1
     complete = Reference("test", scores, scores, None)

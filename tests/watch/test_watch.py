@@ -156,7 +156,7 @@ def test_stages_that_the_table_leaves_out_are_called_trials(tmp_path: Path) -> N
     assert len(shown.stages) == 1
 
 
-def test_clusters_that_merge_move_nobody() -> None:
+def test_merging_clusters_moves_no_client() -> None:
     before = stage("A", 0, 0, 1, 1, 2, -1)
     assert moved_clients(before, stage("B", 0, 0, 0, 0, 1, -1)).tolist() == []
     assert moved_clients(before, stage("B", 0, 0, 1, 1, 1, 1)).tolist() == [5]
@@ -182,7 +182,7 @@ def test_failures_warnings_and_logs_are_alarms(tmp_path: Path) -> None:
     assert live(progress).alarms == ["training diverged", "waiting for clients", "lr is large"]
 
 
-def test_a_server_that_serves_shows_who_is_not_connected(tmp_path: Path) -> None:
+def test_a_serving_server_shows_disconnected_clients(tmp_path: Path) -> None:
     folder = ProgressFolder(tmp_path)
     folder.run_start(START)
     folder.serving(list("abcdef"), list("abcd"))
@@ -235,7 +235,7 @@ def test_a_refresh_is_shown_also_after_clients_have_joined(tmp_path: Path) -> No
     Source(tmp_path).page()
 
 
-def test_a_killed_run_is_told_from_one_that_goes_on(tmp_path: Path) -> None:
+def test_killed_and_active_runs_are_distinguished(tmp_path: Path) -> None:
     ProgressFolder(tmp_path).run_start(START)
     path = tmp_path / PROGRESS / NOW
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -247,7 +247,7 @@ def test_a_killed_run_is_told_from_one_that_goes_on(tmp_path: Path) -> None:
     assert "no longer exists" in live(progress).alarms[0]
 
 
-def test_a_run_goes_on_when_progress_cannot_be_written(tmp_path: Path) -> None:
+def test_a_run_continues_when_progress_cannot_be_written(tmp_path: Path) -> None:
     folder = ProgressFolder(tmp_path)
     folder.remove()
     with pytest.warns(SrfcaWarning, match="progress is no longer written"):

@@ -65,7 +65,7 @@ def rank_mean(rows: Tensor, low: int, high: int, block: int | None = None) -> Te
 
 
 def _kernel_supports(rows: Tensor) -> bool:
-    """Tell whether the Triton kernel can process these rows."""
+    """Return whether the Triton kernel can process these rows."""
     available = rows.device.type == "cuda" and find_spec("triton") is not None
     return available and rows.dtype == torch.float32
 

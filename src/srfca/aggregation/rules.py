@@ -205,7 +205,7 @@ class Krum:
     """The row that is nearest to most others; few rows that Krum cannot judge give their median.
 
     Args:
-        beta: The fraction of corrupt clients, in [0, 1/2), as far as Krum tolerates it.
+        beta: The fraction of corrupt clients, in [0, 1/2), as far as Krum tolerates.
         at_least: Corrupt clients to tolerate in small clusters too, if beta is not 0.
 
     Raises:

@@ -42,7 +42,7 @@ def analyze(
 ) -> Analysis:
     """Say what a run found, how sure it is, what it gains, and what differs.
 
-    Clients evaluate the clusters' models on their training and held-out data, resample these data,
+    Clients evaluate the clusters' models on their training and held-out data, resample this data,
     and report means, shares and covariances of losses; with ``differences`` also sums of their data
     by class. docs/answer.md says what each number means, and what clients reveal.
 
@@ -58,7 +58,7 @@ def analyze(
         class_names: Names of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
         sample_inputs: With ``differences``, keep this many training samples of each cluster, if
-            inputs are images. Whoever gets the analysis sees them, and real clients never send
+            inputs are images. Every reader of the analysis sees them, and real clients never send
             any: this is for a ``Simulation`` alone.
 
     Returns:
@@ -67,7 +67,7 @@ def analyze(
     Raises:
         InputError: If the clients are others than the result's, there are not as many names as
             features or classes, ``replicates`` is not positive, or samples are asked for where the
-            clients' data are not on this machine.
+            clients' data is not on this machine.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models

@@ -126,7 +126,7 @@ def memberships(statistics: Array, temperature: float = TEMPERATURE) -> Array:
     others, by their odds.
 
     Args:
-        statistics: ``[m, q]`` as of ``t_statistics``.
+        statistics: ``[m, q]`` from ``t_statistics``.
         temperature: What they are divided by.
 
     >>> memberships(np.array([[0.0, 0.0], [0.0, 2.0]]), temperature=1.0).round(3).tolist()

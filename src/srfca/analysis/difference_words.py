@@ -23,7 +23,7 @@ def difference_words(
     """Return in words what stands out in the data of a cluster.
 
     Args:
-        described: What the data are like.
+        described: What the data is like.
         are_images: Leave out single inputs.
         shares: Names of inputs whose means are shares.
         within: Features that stand out within classes, by name of the class.

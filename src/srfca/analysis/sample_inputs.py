@@ -1,7 +1,7 @@
-"""Single inputs of each cluster, to look at: only where all data are on this machine.
+"""Single inputs of each cluster, to look at: only where all data is on this machine.
 
-Clients elsewhere are never asked for samples. A simulation holds them anyway, but whoever gets the
-report sees them, so they are shown only if somebody says so.
+Clients elsewhere are never asked for samples. A simulation holds them anyway, but every
+reader of the report sees them, so they are shown only on request.
 """
 
 from __future__ import annotations

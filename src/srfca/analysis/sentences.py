@@ -201,7 +201,7 @@ def _considered(analysis: Analysis) -> dict[str, float]:
 
 
 def _clustering(score: float, one: float) -> str:
-    """Say what clustering would bring over one model; scores are as of ``_considered``.
+    """Say what clustering would bring over one model; scores are those of ``_considered``.
 
     >>> _clustering(0.821, 0.82), _clustering(-3.0, -0.2)
     ('clustering gains 0.1 points over one model', 'the loss of clustering is 15.0 times as high')

@@ -73,7 +73,7 @@ def loss_map(losses: Array) -> tuple[Array, float] | None:
     """Return a map of clients: near each other are those to which the same models are good.
 
     Two models are the two axes. Of more, the losses of each client are taken relative to their
-    mean, so that hard data are not far away by themselves, and the two principal components remain.
+    mean, so that hard data is not far away by itself, and the two principal components remain.
     Large losses are compressed, so that few clients do not squeeze the others.
 
     Args:

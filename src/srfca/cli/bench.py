@@ -169,7 +169,7 @@ def _items(values: Sequence[str] | None, option: str) -> list[str]:
 def _load(
     selected: Sequence[FieldFederation], methods: Sequence[str], quick: bool, folder: Path | None
 ) -> tuple[dict[str, Experiment], list[str]]:
-    """Load federations whose data are there; return them by name, and a line for the others."""
+    """Load federations whose data is there; return them by name, and a line for the others."""
     from srfca.experiments import field as benchmark
 
     experiments: dict[str, Experiment] = {}

@@ -48,7 +48,7 @@ def show(content: Table | str, style: str | None = None) -> None:
 
 
 def fits(table: Table) -> bool:
-    """Tell whether a table fits the terminal, no cell wrapped; when piped, any table does."""
+    """Return whether a table fits the terminal, no cell wrapped; when piped, any table does."""
     from rich.console import Console
 
     console = Console()

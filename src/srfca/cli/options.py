@@ -49,7 +49,7 @@ Seed = Annotated[
         metavar="N",
         parser=whole_number(0, 2**63 - 1),
         show_default=False,
-        help="Decides the data, the initial model and every draw; default: 0.",
+        help="Seed for the data, the initial model and all randomness; default: 0.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per run, nothing else.")]
@@ -131,7 +131,7 @@ SavedRuns = Annotated[
 _TABLE_OPTIONS = (
     "client", "target", "features", "test", "target_kind", "standardize", "missing",
 )  # fmt: skip
-"""Options that say how a user's data are read."""
+"""Options that say how a user's data is read."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class ExperimentOptions:
         return config.load(self.name)
 
     def _table_options(self) -> dict[str, Any]:
-        """Return the options that say how the data are read, as ``srfca.data.load`` takes them."""
+        """Return the options that say how the data is read, as ``srfca.data.load`` takes them."""
         given = {name: getattr(self, name) for name in _TABLE_OPTIONS}
         if self.features is not None:
             given["features"] = split_list(self.features, "--features")

@@ -39,7 +39,7 @@ def predict(
 ) -> None:
     """Predict each row of a file with the model of its client.
 
-    Clients that are not of the run are assigned to a cluster first.
+    Clients that were not in the run are assigned to a cluster first.
     """
     from srfca.analysis.names import count_of
     from srfca.cli.console import show, show_error

@@ -53,7 +53,9 @@ def report(
     folder: Run,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Default: report.html in the folder."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="HTML file; default: report.html in the folder."
+        ),
     ] = None,
 ) -> None:
     """Write a page about a run or a comparison: one HTML file."""
@@ -70,16 +72,18 @@ def report(
 def figure(
     folder: Run,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Of the chart; --list shows them.")
+        str | None, typer.Argument(metavar="[NAME]", help="Chart name; see --list.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="A .png, .svg or .pdf file."),
+        typer.Option("-o", "--output", metavar="FILE", help="Output file: .png, .svg or .pdf."),
     ] = None,
     width: Annotated[
         int | None,
         typer.Option(
-            metavar="PIXELS", parser=whole_number(100, 4000), help="Of the chart without its axes."
+            metavar="PIXELS",
+            parser=whole_number(100, 4000),
+            help="Width of the chart without its axes.",
         ),
     ] = None,
     show_list: Annotated[

@@ -204,7 +204,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _with_data(experiments: Sequence[Experiment], folder: Path | None) -> dict[str, Experiment]:
-    """Return the experiments whose data are there, by name, and name the others."""
+    """Return the experiments whose data is there, by name, and name the others."""
     from srfca.experiments.field import missing_data
 
     present = {}

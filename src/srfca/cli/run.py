@@ -229,13 +229,13 @@ def resume(
     track: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: what the run was given."
+            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: that of the run."
         ),
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
-            metavar="[ADDRESS]", help="As of 'srfca run'; default: what the run was given."
+            metavar="[ADDRESS]", help="Same as in 'srfca run'; default: what the run was given."
         ),
     ] = None,
 ) -> None:

@@ -22,11 +22,14 @@ def watch(
     port: Annotated[
         int,
         typer.Option(
-            metavar="N", parser=whole_number(0, 65535), help="Of the page; 0 takes a free one."
+            metavar="N", parser=whole_number(0, 65535), help="Port of the page; 0 picks a free one."
         ),
     ] = 8765,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this can be seen by others.")
+        str,
+        typer.Option(
+            help="Address to listen on; any but the default is visible to other machines."
+        ),
     ] = "127.0.0.1",
     open_browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser.")

@@ -168,7 +168,7 @@ def _minority(num_edges: int, num_vertices: int) -> float:
 
 
 def _is_separated(distances: Matrix, partition: Partition) -> bool:
-    """Tell whether mean distances across clusters exceed those within by ``MIN_SEPARATION``."""
+    """Return whether mean distances across clusters exceed those within by ``MIN_SEPARATION``."""
     same = partition.labels[:, None] == partition.labels
     across = distances[~same]
     within = distances[same & ~np.eye(len(distances), dtype=bool)]

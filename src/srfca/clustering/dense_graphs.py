@@ -1,4 +1,4 @@
-"""Correlation clustering of many small graphs at once, the same as of each alone.
+"""Correlation clustering of many small graphs at once, equal to that of each alone.
 
 An automatic threshold clusters the graphs of some fifty candidates. One after another, a few dozen
 vertices cost little but overhead; here every step is taken in all graphs together. With numba, the

@@ -106,7 +106,7 @@ def cut_in(tree: Matrix, k: int) -> Labels:
     """Return the clusters that are left after all but the last ``k - 1`` merges of a tree: ``[m]``.
 
     Args:
-        tree: ``[m - 1, 4]``, as of ``scipy.cluster.hierarchy.linkage``.
+        tree: ``[m - 1, 4]``, from ``scipy.cluster.hierarchy.linkage``.
         k: The number of clusters.
 
     Examples:

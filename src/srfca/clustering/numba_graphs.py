@@ -36,7 +36,7 @@ def improve_all(graphs, labels):
 
 @_compiled
 def _sweep(graph, labels, edges, sizes):
-    """Move each vertex to its best cluster, in place; tell whether any has moved."""
+    """Move each vertex to its best cluster, in place; return whether any has moved."""
     moved = False
     for vertex in range(len(labels)):
         current = labels[vertex]

@@ -204,7 +204,7 @@ def _choose_automatically(distances: Matrix, min_size: int, seed: int, metric: M
 
 
 def _is_clean(candidate: Candidate, num_clients: int) -> bool:
-    """Tell whether a candidate is so clear that more clusters are preferred to fewer."""
+    """Return whether a candidate is so clear that more clusters are preferred to fewer."""
     return (
         candidate.disagreement <= MAX_CLEAN_DISAGREEMENT
         and candidate.num_unclustered <= MAX_CLEAN_UNCLUSTERED * num_clients

@@ -67,7 +67,7 @@ def check_shape(name: str, column: NDArray[Any]) -> None:
 
 
 def marked_test_rows(name: str, column: NDArray[Any], owners: Owners) -> NDArray[np.bool_]:
-    """Tell which rows are test samples, ``[n]``.
+    """Return which rows are test samples, ``[n]``.
 
     Args:
         name: Name of the column, for error messages.

@@ -215,7 +215,7 @@ class Schema:
         require(
             samples.shape[1:] == self.shape,
             f"{self.features[0]!r} has samples of shape {samples.shape[1:]}, but those of the "
-            f"training data are of shape {self.shape}",
+            f"training data is of shape {self.shape}",
         )
         return samples
 

@@ -60,7 +60,7 @@ def as_arrays(source: Source, context: str = "the data") -> tuple[Tensor, Tensor
 
 
 def _is_indexed(source: Source) -> bool:
-    """Tell whether a source is a Dataset with ``__getitem__``."""
+    """Return whether a source is a Dataset with ``__getitem__``."""
     return isinstance(source, Dataset) and not isinstance(source, IterableDataset)
 
 

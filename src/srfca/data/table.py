@@ -120,7 +120,7 @@ class Table:
         return values
 
     def holds_arrays(self, name: str) -> bool:
-        """Tell whether the cells of a column are lists or arrays."""
+        """Return whether the cells of a column are lists or arrays."""
         if self._frame is None:
             values = self._arrays[name]
             return values.ndim > 1 or (len(values) > 0 and isinstance(values[0], _LISTS))
@@ -139,7 +139,7 @@ def as_table(source: Any) -> Table:
 
 
 def is_index(name: str) -> bool:
-    """Tell whether a column is an index without a name that pandas has written to a file.
+    """Return whether a column is an index without a name that pandas has written to a file.
 
     >>> is_index("__index_level_0__"), is_index("index")
     (True, False)
@@ -148,7 +148,7 @@ def is_index(name: str) -> bool:
 
 
 def _holds_tables(source: Any) -> bool:
-    """Tell whether a mapping is a Hugging Face ``DatasetDict``, or another one of tables."""
+    """Return whether a mapping is a Hugging Face ``DatasetDict``, or another one of tables."""
     return isinstance(source, Mapping) and any(
         hasattr(values, "column_names") or hasattr(values, "columns") for values in source.values()
     )
@@ -169,7 +169,7 @@ def _listed_lengths(lengths: Mapping[str, int]) -> str:
 
 
 def is_text(values: NDArray[Any]) -> bool:
-    """Tell whether a column holds strings."""
+    """Return whether a column holds strings."""
     return values.dtype.kind == "U"
 
 
@@ -259,7 +259,7 @@ def _flattened(native: Any) -> NDArray[Any] | None:
 
 
 def _is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell which entries are None, NaN or NaT; an array is missing if one of its entries is."""
+    """Return which entries are None, NaN or NaT; an array is missing if one of its entries is."""
     missing = np.zeros(values.shape, dtype=np.bool_)
     if values.dtype.kind == "f":
         missing = np.isnan(values)

@@ -275,7 +275,7 @@ def distance_named(name: str | Distance) -> Distance:
 
 
 def allows_unknown(distance: str | Distance) -> bool:
-    """Tell whether a distance of NaN is a pair that cannot be compared, and not an error.
+    """Return whether a distance of NaN is a pair that cannot be compared, and not an error.
 
     It is for class-balanced losses, and for functions of your own.
 

@@ -202,7 +202,7 @@ class Executor:
                 yield
 
     def _fills_threads(self, blocks: Sequence[Block]) -> bool:
-        """Tell whether one thread per block is enough; torch splits one large product among all."""
+        """Return whether a thread per block suffices; torch splits one large product among all."""
         alone = len(blocks) == 1 < self.num_workers
         size = blocks[0].plan.index[0].numel() * self._network.layout.length
         return not alone or size < _LARGE_STEP
@@ -271,7 +271,7 @@ class Executor:
         return states
 
     def _can_capture(self, block: Block, local: LocalTraining, phases: Phases) -> bool:
-        """Tell whether a step can be captured: nothing in it may synchronize with the GPU."""
+        """Return whether a step can be captured: nothing in it may synchronize with the GPU."""
         worker = self._workers[0]
         try:
             with torch.cuda.stream(worker.stream):

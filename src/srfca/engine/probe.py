@@ -184,10 +184,10 @@ def _check_vmap(
 
     Args:
         module: The module.
-        layout: Of its rows.
+        layout: Layout of its rows.
         x: ``[n, ...]`` samples.
         expected: What the function of a single module's outputs is.
-        function: Of the outputs.
+        function: Function of the outputs.
     """
     pair = layout.unstack(layout.row(module).repeat(2, 1))
 

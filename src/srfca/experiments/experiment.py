@@ -66,7 +66,7 @@ class Experiment:
     reload: Callable[[], Experiment] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Experiment], tuple[Any, ...]]:
-        """Pickle it; a user's data are loaded again when it is unpickled."""
+        """Pickle it; a user's data is loaded again when it is unpickled."""
         if self.reload is not None:
             return _reload, (self.reload, self.sections)
         return Experiment, tuple(getattr(self, parameter.name) for parameter in fields(self))
@@ -279,7 +279,7 @@ def _model(name: str) -> Callable[..., Any]:
 
 
 def _has(key: str, section: str, values: Mapping[str, Any]) -> bool:
-    """Tell whether a bare key concerns a section; a variant gets it from its method's."""
+    """Return whether a bare key concerns a section; a variant gets it from its method's."""
     if split_variant(section)[1]:
         return False
     return section in SHARED_SECTIONS or key in _method_parameters(section) or key in values

@@ -145,7 +145,7 @@ def unplaced_clients(result: Result, data: NewData) -> list[str]:
 
 
 def has_one_model(result: Result) -> bool:
-    """Tell whether all clients share one model, which newcomers can use without being assigned."""
+    """Return whether all clients share one model, which newcomers can use unassigned."""
     individual = (result.individual_models, result.mixture_weights, result.personal)
     return not result.clustered and len(result.models) == 1 and individual == (None, None, None)
 
@@ -256,5 +256,5 @@ def _signature(result: Result) -> Signature:
 
 
 def _has_value(value: object) -> bool:
-    """Tell whether a cell is not missing: neither None nor NaN."""
+    """Return whether a cell is not missing: neither None nor NaN."""
     return value is not None and bool(np.all(value == value))

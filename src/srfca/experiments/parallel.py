@@ -34,7 +34,7 @@ def default_jobs(device: str, runs: int) -> int:
 
 
 def uses_gpu(device: str) -> bool:
-    """Tell whether clients train on a GPU."""
+    """Return whether clients train on a GPU."""
     return torch.cuda.is_available() if device == "auto" else not device.startswith("cpu")
 
 

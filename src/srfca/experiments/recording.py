@@ -104,7 +104,7 @@ class RecordingExecutor:
         return self._federations[key]
 
     def _can_finish(self, spec: RunSpec) -> bool:
-        """Tell whether a run will have ended by the deadline, by what earlier runs took."""
+        """Return whether a run will have ended by the deadline, by what earlier runs took."""
         if self.deadline is None:
             return True
         remaining = self.deadline - time.time()

@@ -96,7 +96,7 @@ def make_federation(
         make: Makes the clients of their data.
 
     Raises:
-        InputError: If the data are missing, or data and model do not fit together.
+        InputError: If the data is missing, or data and model do not fit together.
     """
     parameters = signature(experiment.component("data")).parameters
     require("seed" in parameters, "the function of a data set must have a parameter 'seed'")
@@ -171,7 +171,7 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
 
 
 def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool:
-    """Tell whether a method needs the number of clusters, and takes its default for it.
+    """Return whether a method needs the number of clusters, and takes its default for it.
 
     Args:
         experiment: The experiment.
@@ -207,7 +207,7 @@ def run_method(
     split: Split = "test" if "test" in federation.splits else "validation"
     require(
         split in federation.splits,
-        "there is nothing to score on: the data have no test samples, and validation is 0",
+        "there is nothing to score on: the data has no test samples, and validation is 0",
     )
     resumed = journal is not None and journal.exists()
     watch = Stopwatch()

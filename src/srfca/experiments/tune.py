@@ -2,7 +2,7 @@
 
 The learning rate, and the parameters that the method declares (``Method.searched``), are searched
 with Optuna's TPE sampler. Every method gets the same budget: as many trials, on the same seeds.
-Test data are never used, and the seeds differ from those of reported results. The search is kept in
+Test data is never used, and the seeds differ from those of reported results. The search is kept in
 a journal file: a search that was stopped resumes and ends with the same trials, because each
 suggestion depends on the finished trials alone.
 """

@@ -158,5 +158,5 @@ def noise_source(seed: int | str, purpose: str, client: str, round: int, questio
 
 
 def is_private(request: Request[Any]) -> bool:
-    """Tell whether private clients answer a request."""
+    """Return whether private clients answer a request."""
     return isinstance(request, UPDATES + STATISTICS)

@@ -344,7 +344,7 @@ class BootstrapLosses(Request[Tensor]):
     ``srfca.federation.bootstrap.ComparedLosses.unpack``: the mean loss of each model, how often it
     has the least mean loss among the resamples, the number of samples, and the covariance of the
     models' losses over the samples. Clients resample themselves. They do not send the means of
-    resamples: whoever knows the draws could compute the losses of single samples from these.
+    resamples: anyone with the draws could compute the losses of single samples from these.
 
     Args:
         clients: ``[c]``
@@ -405,7 +405,7 @@ class Shares(Request[Tensor]):
     Args:
         clients: ``[c]``
         models: ``[k, P]``, or the clients' mixtures.
-        by_class: Tell the shares of each class.
+        by_class: Report the shares of each class.
 
     Examples:
         >>> from srfca import Simulation, data, models

@@ -62,7 +62,7 @@ def model_sizes(model: Any, name: str, clients: ClientData) -> dict[str, Any]:
         Sizes by the name of the field.
 
     Raises:
-        InputError: If the model is for images, and the data are not square images.
+        InputError: If the model is for images, and the data is not square images.
 
     Examples:
         >>> from srfca import data, models
@@ -129,7 +129,7 @@ def with_float_inputs(clients: ClientData) -> ClientData:
         clients: The data.
 
     Returns:
-        The same clients; their test data are converted too.
+        The same clients; their test data is converted too.
 
     Examples:
         >>> from srfca import ClientData

@@ -1,6 +1,6 @@
 """What the clients of a federation must agree on: the majority decides.
 
-A client says itself what its data are like. One that says something else than most others must not
+A client says itself what its data is like. One that says something else than most others must not
 decide what all of them can be asked.
 """
 

@@ -31,7 +31,7 @@ from srfca.flower.records import ROWS, Shape, arrays_of, make_content, pack, unp
 from srfca.flower.transport import TRAINING_TASKS
 
 _MAX_LOADED = 128
-"""Clients whose data stay loaded in one process, in Flower's simulation."""
+"""Clients whose data stays loaded in one process, in Flower's simulation."""
 _ROLE = "rows."
 """Prefix of the values that hold the names of rows."""
 
@@ -87,7 +87,7 @@ def client_app(
     loaded: OrderedDict[tuple[int, int], Simulation] = OrderedDict()
 
     def load(context: Context) -> Simulation:
-        """Return the simulation of a client; its data are loaded once in each process."""
+        """Return the simulation of a client; its data is loaded once in each process."""
         key = (context.run_id, context.node_id)
         if key not in loaded:
             client_data = data(context)

@@ -43,6 +43,6 @@ class Delivery:
             self._delivered[info.client_id] = (name, info.node_id)
 
     def _is_wanted(self, client: int, name: str) -> bool:
-        """Tell whether a client wants a model that it has not been sent since it started."""
+        """Return whether a client wants a model that it has not been sent since it started."""
         info = self._channel.info(client)
         return info.wants_model and self._delivered.get(info.client_id) != (name, info.node_id)

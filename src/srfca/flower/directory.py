@@ -68,7 +68,7 @@ class ClientDirectory:
         return bool(self._greeted)
 
     def is_connected(self, client_id: str) -> bool:
-        """Tell whether a client was connected at the last ``refresh``."""
+        """Return whether a client was connected at the last ``refresh``."""
         return client_id in self.clients and self.clients[client_id].node_id in self._online
 
     def refresh(self) -> None:

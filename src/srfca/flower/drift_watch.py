@@ -22,7 +22,7 @@ class DriftWatch:
         self._away: set[str] = set()
 
     def check(self, federation: FlowerFederation, result: Result) -> bool:
-        """Ask all clients for their losses, and tell whether one has left since the last check.
+        """Ask all clients for their losses, and return whether one has left since the last check.
 
         Args:
             federation: The clients.

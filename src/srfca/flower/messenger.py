@@ -80,7 +80,7 @@ class Messenger:
             del self._overdue[reply.metadata.reply_to_message_id]
 
     def ready(self, client_ids: Iterable[str]) -> list[str]:
-        """Return the clients that are connected and not busy, as of the last ``refresh``."""
+        """Return the clients that are connected and not busy, at the last ``refresh``."""
         busy = set(self._overdue.values())
         return [
             client_id

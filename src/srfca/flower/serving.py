@@ -1,4 +1,4 @@
-"""After the method: place new clients, and let the clusters follow data that drift."""
+"""After the method: place new clients, and let the clusters follow data that drifts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def serve(
 
 
 def _drifted(watch: DriftWatch, federation: FlowerFederation, result: Result) -> bool:
-    """Tell whether a client has left the reach of its cluster; log why that is unknown."""
+    """Return whether a client has left the reach of its cluster; log why that is unknown."""
     try:
         return watch.check(federation, result)
     except InputError as error:
@@ -99,13 +99,13 @@ def _drifted(watch: DriftWatch, federation: FlowerFederation, result: Result) ->
 
 
 class _Every:
-    """Tell when something is due that happens at intervals, in seconds; 0 is never."""
+    """Return when something is due that happens at intervals, in seconds; 0 is never."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._start = seconds, monotonic()
 
     def due(self) -> bool:
-        """Tell whether the time has come."""
+        """Return whether the time has come."""
         return self._seconds > 0 and monotonic() >= self._start + self._seconds
 
     def restart(self) -> None:
@@ -131,9 +131,9 @@ def deliver_final_models(
 
 
 def has_cluster_models(result: Result) -> bool:
-    """Tell whether each cluster has a model that a newcomer can be given.
+    """Return whether each cluster has a model that a newcomer can be given.
 
-    Clients may have individual models besides, as after fine-tuning. Mixtures, and models of which
+    Clients may also have individual models, as after fine-tuning. Mixtures, and models of which
     clients keep a part, are no cluster models.
     """
     return result.clustered and result.mixture_weights is None and result.personal is None

@@ -262,7 +262,7 @@ def bipartition(
 
 
 def keeps_groups_whole(parts: tuple[Clients, Clients], groups: Partition) -> bool:
-    """Tell whether every group lies in one of two parts, and each part has a group."""
+    """Return whether every group lies in one of two parts, and each part has a group."""
     sides = [set(groups.labels[part]) - {-1} for part in parts]
     return all(sides) and not sides[0] & sides[1]
 

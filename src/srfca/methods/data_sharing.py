@@ -84,9 +84,9 @@ class DataSharing(Method):
     def solve(self, run: Run) -> Answer:
         """Collect the samples, deal them out, and train."""
         everyone, local, model = one_cluster(run), self.local, run.initial_model().unsqueeze(0)
-        own = float(run.sizes.double().mean())
-        pool = shared_pool(run, self.shared or max(1, round(own * SHARED)), targets=True)
-        fraction = self.fraction or min(FRACTION, own / len(pool))
+        mean_size = float(run.sizes.double().mean())
+        pool = shared_pool(run, self.shared or max(1, round(mean_size * SHARED)), targets=True)
+        fraction = self.fraction or min(FRACTION, mean_size / len(pool))
         samples = deal(pool, fraction, run.num_clients, run.key("data sharing deal"))
         sizes = run.sizes.cpu().double()
         shares = (samples.shape[1] / (sizes + samples.shape[1])).unsqueeze(1)

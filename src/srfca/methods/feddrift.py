@@ -127,8 +127,8 @@ class FedDrift(Method):
         )
         replies = run.ask(Scores(run.everyone, alone, "validation"))
         excess = replies.values.loss.cpu().double().numpy() - reference[replies.clients]
-        known = excess[np.isfinite(excess)]
-        return replace(self, delta=max(0.0, EXCESS * float(known.mean())) if len(known) else 0.0)
+        finite = excess[np.isfinite(excess)]
+        return replace(self, delta=max(0.0, EXCESS * float(finite.mean())) if len(finite) else 0.0)
 
     def train_clusters(
         self, run: Run, answer: Answer, alone: Tensor, reference: Array, *, new_data: bool = False

@@ -1,4 +1,4 @@
-"""FedEM: every client's data are a mixture of distributions that all clients share."""
+"""FedEM: every client's data is a mixture of distributions that all clients share."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Cluster:
         return np.sort(self.clients[order[: self.count]])
 
     def observe(self, losses: Array, sizes: Array, eps: float) -> bool:
-        """Update the interactions by a round, and tell whether they have settled.
+        """Update the interactions by a round; return whether they have settled.
 
         Args:
             losses: ``[m, s]`` of all clients, NaN of those that did not take part.

@@ -204,9 +204,9 @@ def scaled_descriptors(outputs: GroupMoments, losses: GroupMoments) -> Array:
     each class; -1 before the scaling where a client lacks the class.
 
     Args:
-        outputs: Of c clients and one encoder, by any groups.
-        losses: Of c clients and two copies of a model, by class: losses as they are, but for a
-            factor, and compressed.
+        outputs: Outputs of c clients and one encoder, by any groups.
+        losses: Losses of c clients and two copies of a model, by class: losses as they are, but for
+            a factor, and compressed.
     """
     counts = outputs.counts[:, 0, :, None]
     total = counts.sum(1).clamp(min=1)

@@ -53,7 +53,7 @@ class Oracle(Method):
     def solve(self, run: Run) -> Answer:
         """Train a model for each cluster."""
         if self.truth is None:
-            raise InputError("oracle needs the true clusters, which these data do not have")
+            raise InputError("oracle needs the true clusters, which this data does not have")
         require(
             len(self.truth) == run.num_clients,
             f"truth is for {len(self.truth)} clients, not for {run.num_clients}",

@@ -133,7 +133,7 @@ def _split(key: str) -> tuple[str, list[str]]:
 
 
 def _is_part(method: type[Method], part: str) -> bool:
-    """Tell whether this is a setting or a variant of a method, rather than a module's class."""
+    """Return whether this is a setting or a variant of a method, rather than a module's class."""
     return "=" in part or part in method.variants or not part.isidentifier() or part.islower()
 
 

@@ -121,7 +121,7 @@ def _maker(model: Any) -> tuple[object, dict[str, Any]]:
 
 
 def _is_allowed(maker: object, has_arguments: bool) -> bool:
-    """Tell whether a class or function may be called by name."""
+    """Return whether a class or function may be called by name."""
     if isinstance(maker, type):
         return issubclass(maker, nn.Module) or is_dataclass(maker)
     return isinstance(maker, FunctionType) and not has_arguments

@@ -41,7 +41,7 @@ class NormReLU(nn.BatchNorm2d):
         return functional.max_pool2d(out, self.pool) if self.pool > 1 else out
 
     def _can_fuse(self, x: Tensor) -> bool:
-        """Tell whether the fused operation supports these images, and is worthwhile."""
+        """Return whether the fused operation supports these images, and is worthwhile."""
         worthwhile = self.pool > 1 or not torch.compiler.is_compiling()
         fits = all(size % self.pool == 0 for size in x.shape[2:]) and x.numel() > x.shape[1]
         float32 = self.weight.dtype == torch.float32

@@ -59,7 +59,7 @@ class Balance:
 
         Args:
             host_of: The worker of each shard.
-            timings: Of calls, by shard.
+            timings: Timings of calls, by shard.
         """
         by_host: dict[int, list[Timing]] = {}
         for shard, timing in timings.items():
@@ -105,7 +105,7 @@ def samples_in(sizes: Tensor, steps: int, batch_size: int | None) -> float:
 
     Args:
         sizes: ``[c]`` samples of each client.
-        steps: Of each client.
+        steps: Steps of each client.
         batch_size: Samples of each step; None is all.
 
     >>> import torch

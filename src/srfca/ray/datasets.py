@@ -24,7 +24,7 @@ _NAMES = ("client", "target", "features", "test", "cluster")
 
 
 def is_dataset(data: Any) -> bool:
-    """Tell whether something is a Ray Dataset, without importing ``ray.data``."""
+    """Return whether something is a Ray Dataset, without importing ``ray.data``."""
     module = sys.modules.get("ray.data")
     return module is not None and isinstance(data, module.Dataset)
 
@@ -34,7 +34,7 @@ class ReadBlocks:
     """Makes the clients of a shard from its rows.
 
     Args:
-        options: Of ``srfca.data.load``.
+        options: Options of ``srfca.data.load``.
     """
 
     options: Mapping[str, Any]
@@ -67,7 +67,7 @@ def shards_of(dataset: Any, num_workers: int, options: Mapping[str, Any]) -> lis
     Args:
         dataset: With all rows of all clients, and a client column.
         num_workers: How many workers there will be.
-        options: Of ``srfca.data.load``.
+        options: Options of ``srfca.data.load``.
 
     Raises:
         InputError: If there is no such column, it has missing values, or standardization is asked

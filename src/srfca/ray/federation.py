@@ -66,8 +66,6 @@ class RayFederation:
         truth: The true partition, where it is known.
         signature: What the module takes, and what its outputs mean.
         num_classes: The number of classes, None unless the clients classify.
-        num_losses: How many workers were lost so far.
-        num_moves: How many shards have moved from a slow worker to a faster one.
 
     Raises:
         InputError: If there is no cluster, it has no room for the workers, or model, loss and data
@@ -153,7 +151,7 @@ class RayFederation:
             InputError: If it was made on the workers.
         """
         if self._data is None:
-            raise InputError("the clients' data were made on the workers, and are not here")
+            raise InputError("the clients' data was made on the workers, and is not here")
         return self._data
 
     @property

@@ -34,7 +34,7 @@ class Message:
     Args:
         body: The object without the content of its tensors and arrays.
         buffers: That content.
-        name: Of an object that many get; different objects have different names.
+        name: Name of an object that many get; different objects have different names.
     """
 
     body: bytes

@@ -58,7 +58,7 @@ class Training:
 
     Args:
         how: How the shards train.
-        models: Of the clusters, if they come apart.
+        models: Models of the clusters, if they come apart.
     """
 
     how: ShardTraining
@@ -241,7 +241,7 @@ class RoundAnswers:
         )  # fmt: skip
 
     def _remembers(self, shard: int, name: str) -> bool:
-        """Tell whether a shard remembers participants; it does from now on."""
+        """Return whether a shard remembers participants; it does from now on."""
         starts, names = self._remembered.get(shard, (0, []))
         if starts != self._pool.starts_of(shard):
             names = []
@@ -252,7 +252,7 @@ class RoundAnswers:
 
 
 def _keeps_state(request: Round) -> bool:
-    """Tell whether clients keep something from round to round."""
+    """Return whether clients keep something from round to round."""
     return request.local.stateful and request.server_lr is None
 
 

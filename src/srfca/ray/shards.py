@@ -1,4 +1,4 @@
-"""Shards: consecutive clients that one worker simulates, and where their data come from."""
+"""Shards: consecutive clients that one worker simulates, and where their data comes from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeData = Callable[[], ClientData]
 """Makes, or reads, the data of one shard, on the worker that simulates it."""
 SHARDS_PER_WORKER = 2
 MIN_CLIENTS = 50
-"""Minimum clients of a shard, if a worker has more than one."""
+"""Minimum clients of a shard, if a worker has more than one shard."""
 
 
 def cut_by_cost(costs: Tensor, count: int) -> NDArray[np.int64]:

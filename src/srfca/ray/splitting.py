@@ -86,7 +86,7 @@ def take_models(request: Request[Any]) -> tuple[Request[Any], Tensor | None]:
 
 
 def is_large(models: Tensor) -> bool:
-    """Tell whether models are so large that each machine should get them once."""
+    """Return whether models are so large that each machine should get them once."""
     return models.numel() * models.element_size() >= _MIN_SHARED_BYTES
 
 

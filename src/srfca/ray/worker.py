@@ -153,7 +153,7 @@ class Shard:
             training: How to train.
             name: Name of the participants, by which they are remembered.
             participants: The clients that take part; None if they are remembered.
-            models: Of the clusters, if they come apart.
+            models: Models of the clusters, if they come apart.
 
         Returns:
             The positions of rows that are infinite or NaN.
@@ -262,7 +262,7 @@ class Worker:
         self.clock = perf_counter
 
     def ping(self) -> None:
-        """Tell that the process is there."""
+        """Report that the process is running."""
 
     def usage(self) -> Usage:
         """Return what the process has used so far."""
@@ -276,7 +276,7 @@ class Worker:
         """Take over a shard, and describe it.
 
         Args:
-            number: Of the shard.
+            number: Number of the shard.
             source: The function that makes its data.
             settings: What all shards have in common.
             blocks: What the function is called with.

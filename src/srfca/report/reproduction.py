@@ -90,7 +90,7 @@ def score(record: Record) -> float:
 
 
 def has_accuracy(records: Sequence[Record]) -> bool:
-    """Tell whether scores are accuracies."""
+    """Return whether scores are accuracies."""
     return any(record["metrics"]["accuracy"] is not None for record in records)
 
 
@@ -154,7 +154,7 @@ def shortfalls(
 
     Args:
         records: Runs of an experiment.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
         published: Figures by source and row.
 
     Returns:

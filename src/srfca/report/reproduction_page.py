@@ -59,7 +59,7 @@ def results_markdown(
         titles: Titles of the rows, by key.
         published: Published figures by source, experiment and row.
         command: What makes these tables.
-        kind: Of the runs, in headings: ``measured`` or ``reduced``.
+        kind: Kind of the runs, in headings: ``measured`` or ``reduced``.
         settings: That make an experiment small, by name.
     """
     everything = [record for runs in records.values() for record in runs]

@@ -205,7 +205,7 @@ def make_table(title: str, columns: Sequence[Column], runs: Sequence[Metrics]) -
 
 
 def needs_truth(method: str) -> bool:
-    """Tell whether a method is given the true clusters, and so is not ranked with the others."""
+    """Return whether a method is given the true clusters, and so is not ranked with the others."""
     try:
         return method_of(method).needs_truth
     except InputError:  # read from disk, and not installed

@@ -1,4 +1,4 @@
-"""Checks that tell whether a federation is a good citizen, also of somebody else's package."""
+"""Checks of a federation, also of another package."""
 
 from __future__ import annotations
 
@@ -476,7 +476,7 @@ def _requests(case: Case) -> list[Request[Any]]:
 
 
 def _are_identical(first: Tensor, second: Tensor) -> bool:
-    """Tell whether two tensors are equal to the bit; NaN equals NaN."""
+    """Return whether two tensors are equal to the bit; NaN equals NaN."""
     unknown = first.isnan()
     same = torch.equal(unknown, second.isnan())
     return same and torch.equal(first[~unknown], second[~unknown])

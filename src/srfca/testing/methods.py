@@ -1,4 +1,4 @@
-"""Checks that tell whether a method is a good citizen, also of another package."""
+"""Checks of a method, also of another package."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def check_blocks(case: MethodCase) -> None:
 
 
 def check_test_data(case: MethodCase) -> None:
-    """Test data are never used."""
+    """Test data is never used."""
     federation = KillAfter(case.federation())
     case.method.fit(federation, _SEED)
     for request in federation.requests:

@@ -93,7 +93,7 @@ class ProgressReader:
 
 
 def is_alive(now: Mapping[str, Any]) -> bool:
-    """Tell whether the process of a run exists; of another machine it is unknown, and assumed."""
+    """Return whether the process of a run exists; of another machine it is unknown, and assumed."""
     if now["host"] != platform.node():
         return True
     try:

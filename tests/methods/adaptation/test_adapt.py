@@ -68,7 +68,7 @@ def test_one_client_that_swaps_its_group_is_moved() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_moves_if_nobody_drifts(seed: int) -> None:
+def test_no_client_moves_without_drift(seed: int) -> None:
     same = federation(np.arange(M) % 2, seed)
     result = adapt(fitted(seed), same, LOCAL, rounds=1)
     assert result.partition == same.data.truth
@@ -162,7 +162,7 @@ def test_an_alarm_needs_a_reply_and_the_same_clients() -> None:
     with pytest.raises(InputError, match="must have the clients of the result"):
         fitted().drift_alarms(Simulation(data.rotated_digits(num_clients=4), NETWORK))
     unlimited = replace(fitted(), loss_limits=None)
-    with pytest.raises(InputError, match="no data were held out"):
+    with pytest.raises(InputError, match="no data was held out"):
         unlimited.drift_alarms(silent)
 
 

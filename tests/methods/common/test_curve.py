@@ -106,7 +106,7 @@ class Rounds(Monitor):
         self.stages.append(stage)
 
 
-def test_a_monitor_is_told_of_rounds_their_scores_and_missing_replies() -> None:
+def test_a_monitor_receives_rounds_scores_and_missing_replies() -> None:
     monitor = Rounds()
     federation = DropByNumber(simulation(), {2: [1]})
     result = FedAvg(local=LOCAL, curves=2).fit(federation, callbacks=monitor)

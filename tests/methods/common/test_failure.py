@@ -44,7 +44,7 @@ def tenfold_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return 1e6 * (outputs.squeeze(-1) - targets).square()
 
 
-def test_nothing_is_said_where_the_loss_of_a_constant_is_unknown() -> None:
+def test_no_sentence_without_the_loss_of_a_constant() -> None:
     data = examples.regression([20] * 3)
     users = Simulation(data, linear(4), loss=tenfold_error)
     assert users.constant_loss is None

@@ -78,7 +78,7 @@ def test_scores_of_clients_of_a_cluster_are_normal() -> None:
     assert scores.max() < INPUT_LIMIT + 1
 
 
-def test_clusters_whose_inputs_look_alike_are_not_told_apart() -> None:
+def test_clusters_with_similar_inputs_are_not_distinguished() -> None:
     statistics = fit_statistics(*two_clusters(0.0))
     assert statistics.alike.tolist() == [[1, 1], [1, 1]]
     newcomers = outputs(np.random.default_rng(1), [0.0, 0.0], 30, 200)
@@ -152,7 +152,7 @@ def test_any_small_federation_has_finite_statistics(clients: int, n: int, seed: 
     assert np.isfinite(input_scores(statistics, newcomers)).all()
 
 
-def test_a_cluster_without_clients_takes_nobody() -> None:
+def test_an_empty_cluster_attracts_no_client() -> None:
     held_out, training = two_clusters(1.0)
     only_first = ClientOutputs(
         held_out.counts[:15], held_out.means[:15], held_out.scatter[:15], held_out.labels[:15]

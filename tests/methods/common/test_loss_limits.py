@@ -240,7 +240,7 @@ def test_outliers_in_a_cluster_do_not_count() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1e-9, 1.0, 3.0, 10.0, 1e3, 1e30, 1e150])
 @pytest.mark.parametrize("scattered", [0.0, 1e3, 1e30])
-def test_one_client_hardly_moves_what_is_taken_in(value: float, scattered: float) -> None:
+def test_one_client_hardly_moves_the_acceptance_limit(value: float, scattered: float) -> None:
     """It reports any losses, of any spread; honest newcomers are taken in, and others are not."""
     counts, means, scatter, labels = make_clients()
     honest = fit((counts, means, scatter, labels))
@@ -326,7 +326,7 @@ def test_without_held_out_data_there_are_no_limits() -> None:
     assert loss_limits(simulation, torch.zeros(1, 5), Partition([0] * 4)) is None
 
 
-def test_the_typical_loss_of_nobody_is_1() -> None:
+def test_the_typical_loss_without_clients_is_1() -> None:
     simulation = Simulation(examples.regression([20] * 4, clusters=2), linear(4))
     nobody = np.zeros(0, dtype=np.int64)
     usual = usual_losses(simulation, torch.zeros(2, 5), nobody, Partition([0, 1, 0, 1]))

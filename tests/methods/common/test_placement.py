@@ -38,7 +38,7 @@ def test_confidence_is_against_the_model_that_is_hardest_to_tell_apart() -> None
     assert confidence(best, far) > 0.99
 
 
-def test_confidence_where_nothing_can_be_said() -> None:
+def test_confidence_where_it_is_unavailable() -> None:
     assert confidence([1.0, 2.0]) == 1.0, "a single model"
     assert confidence([1.0, 2.0], [1.0, 2.0]) == 0.5, "equal models"
     assert confidence([1.0], [2.0]) == 0.5, "a single sample"

@@ -43,11 +43,11 @@ def test_it_is_the_mean_of_the_last_rounds() -> None:
     torch.testing.assert_close(models_after(10, AVERAGED), torch.stack(last).mean(0))
 
 
-def test_a_training_that_goes_on_later_is_not_averaged() -> None:
+def test_a_training_that_continues_later_is_not_averaged() -> None:
     assert torch.equal(models_after(9, AVERAGED), models_after(9, LOCAL))
 
 
-def test_clients_go_on_from_the_latest_models_between_parts() -> None:
+def test_clients_continue_from_the_latest_models_between_parts() -> None:
     run = Run(simulation())
     models = run.initial_model().unsqueeze(0)
     for rounds in (range(4), range(4, 10)):

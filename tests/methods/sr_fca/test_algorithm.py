@@ -183,7 +183,7 @@ def test_refine_repeats_while_the_clusters_change() -> None:
     assert all(merges[i] != merges[i + 1] for i in range(len(merges) - 2))
 
 
-def test_refine_is_repeated_as_often_as_told_without_early_stop() -> None:
+def test_refine_runs_refine_steps_times_without_early_stop() -> None:
     options = SRFCA(
         local=LOCAL, threshold=2.5, distance="l2", refine_steps=3, stop_early=False
     )  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_cluster_of_one_does_not_enter_the_mean_of_merge() -> None:
     assert joined == []
 
 
-def test_merge_comes_before_recluster_if_told() -> None:
+def test_merge_first_runs_merge_before_recluster() -> None:
     options = SRFCA(local=LOCAL, threshold=2.5, distance="l2", refine_steps=1, merge_first=True)
     federation = regressions()
     result = options.fit(federation, seed=0)

@@ -281,7 +281,7 @@ def test_clusters_that_the_last_merge_joined_are_trained_again() -> None:
     torch.testing.assert_close(finished.models, expected)
 
 
-def test_clients_with_nothing_in_common_are_alone_and_it_says_so() -> None:
+def test_unrelated_clients_stay_alone_with_a_note() -> None:
     clients = examples.regression([60] * 9, d=30, clusters=9)
     federation = Simulation(clients, linear(30))
     result = SRFCA(local=replace(LOCAL, steps=100)).fit(federation)

@@ -43,14 +43,14 @@ def two_groups(seed: int, count: int = 12) -> np.ndarray:
 
 
 @given(st.integers(0, 10**6))
-def test_honest_clients_are_believed(seed: int) -> None:
+def test_honest_clients_pass_screening(seed: int) -> None:
     losses = two_groups(seed)
     assert not contradicting(PeerLosses.of_all(losses)).any()
     assert not useless(PeerLosses.of_all(losses)).any()
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-6, 1e6, 1e30, np.inf]))
-def test_up_to_a_third_of_liars_are_not_believed(seed: int, lie: float) -> None:
+def test_up_to_a_third_of_liars_are_screened_out(seed: int, lie: float) -> None:
     losses = two_groups(seed)
     liars = np.arange(12) >= 8
     losses[:, liars] = lie
@@ -120,7 +120,7 @@ def test_without_a_gap_no_model_is_useless() -> None:
     assert not useless(PeerLosses.of_all(losses)).any()
 
 
-def test_a_model_that_is_bad_for_everyone_is_told_from_a_lie() -> None:
+def test_a_model_bad_for_everyone_is_distinguished_from_a_lie() -> None:
     losses = two_groups(0)
     losses[3, :] *= 100.0
     losses[3, 3] = 1.5

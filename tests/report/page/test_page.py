@@ -175,7 +175,7 @@ def test_single_inputs_are_shown_with_their_class() -> None:
     assert "&lt;bob&gt;" in body
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_omissions_are_stated() -> None:
     view = made_up_view(num_clients=200, num_clusters=50)
     assert gallery(view).remark.endswith("The first 24 of 50 clusters are shown.")
     assert "The first 40 of 50 clusters are shown." in without_scripts(report([view]))

@@ -151,7 +151,7 @@ class Resume:
         return self.part.stat().st_size if self.part.exists() else 0
 
     def _receive(self, url: str) -> bool:
-        """Append what the server sends, and tell whether the file is complete."""
+        """Append what the server sends; return whether the file is complete."""
         received = self._size()
         headers = {"User-Agent": "srfca", "Accept-Encoding": "identity"}
         if received:

@@ -109,7 +109,7 @@ def register_publication(publication: Publication) -> Publication:
 
 
 def matches_hash(path: Path, expected: str) -> bool:
-    """Tell whether a file has a hash.
+    """Return whether a file has a hash.
 
     Args:
         path: The file.

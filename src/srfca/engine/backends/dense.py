@@ -167,7 +167,7 @@ class _Stack:
 
 
 def is_dense(module: nn.Module, x: Tensor) -> bool:
-    """Tell whether a module is a sequence of linear layers, each with at most one activation."""
+    """Return whether a module is a sequence of linear layers, each with at most one activation."""
     parts = _in_order(module)
     kinds = [type(part) for part in parts if type(part) in (nn.Linear, *_ACTIVATIONS)]
     layers = [part for part in parts if type(part) is nn.Linear]
@@ -194,7 +194,7 @@ def _flattens(part: nn.Module) -> bool:
 
 
 def _alternates(types: list[type[nn.Module]]) -> bool:
-    """Tell whether every activation follows a linear layer."""
+    """Return whether every activation follows a linear layer."""
     pairs = zip([nn.ReLU, *types], types, strict=False)
     return all(before is nn.Linear or after is nn.Linear for before, after in pairs)
 

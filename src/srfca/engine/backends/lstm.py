@@ -135,7 +135,7 @@ _layer: Callable[[Tensor, Tensor], _Outputs] = _Layer.apply
 
 
 def _can_fuse(inputs: Tensor) -> bool:
-    """Tell whether a kernel per time step is possible, and precise enough."""
+    """Return whether a kernel per time step is possible, and precise enough."""
     rounds = inputs.dtype == torch.bfloat16 or (
         inputs.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
     )

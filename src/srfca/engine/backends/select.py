@@ -32,7 +32,7 @@ def select_network(
 
 
 def takes_channels_last(module: nn.Module, x: Tensor) -> bool:
-    """Tell whether a module works with images ``[n, ...]`` whose channels lie last in memory.
+    """Return whether a module works with images ``[n, ...]`` whose channels lie last in memory.
 
     Convolutions, norms and pools are faster then, but ``view`` of such images fails, where
     ``flatten`` and ``reshape`` do not.

@@ -59,7 +59,7 @@ class Row:
         return [int(experiment.clusters) if experiment.clusters.isdigit() else min(experiment.k)]
 
     def applies_to(self, experiment: Experiment) -> bool:
-        """Tell whether the row can be run: some methods need the truth."""
+        """Return whether the row can be run: some methods need the truth."""
         return experiment.clusters != "unknown" or not method_class(self.method).needs_truth
 
 

@@ -164,7 +164,7 @@ class Validating(Middleware):
 
 
 def refuses_not_finite(count: int, replied: int) -> bool:
-    """Tell whether so few clients' models are not finite that these clients are refused.
+    """Return whether so few clients' models are not finite that these clients are refused.
 
     Otherwise the training has diverged.
 

@@ -51,6 +51,6 @@ class Choice:
         scored = np.isfinite(losses)
         complete = scored.all(0)
         means = losses[:, complete].mean(1) if complete.any() else np.zeros(len(losses))
-        own = self._sizes * np.where(scored, losses, 0.0)
-        steadied = np.where(scored, own + PRIOR_SAMPLES * means[:, None], np.inf)
+        sums = self._sizes * np.where(scored, losses, 0.0)
+        steadied = np.where(scored, sums + PRIOR_SAMPLES * means[:, None], np.inf)
         return np.where(scored.any(0), steadied.argmin(0), -1)

@@ -16,7 +16,7 @@ def warn_of_failure(method: str, loss: float | None, federation: Any) -> None:
 
     Args:
         method: Name of the method.
-        loss: Mean over the clients, on data that were not trained on; None if there are none.
+        loss: Mean over the clients, on data that was not trained on; None if there are none.
         federation: The clients; it may know ``constant_loss``, as a simulation does.
     """
     constant = getattr(federation, "constant_loss", None)

@@ -303,7 +303,7 @@ def _looks_like(
     cluster: int,
     model: int,
 ) -> bool:
-    """Tell whether a model sees no difference between its clients' inputs and another cluster's.
+    """Return whether a model sees no difference between its clients' inputs and another cluster's.
 
     The other cluster's training inputs are as new to the model as the held-out ones.
     """

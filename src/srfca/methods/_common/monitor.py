@@ -154,7 +154,7 @@ class Monitors(Monitor):
         self.monitors = tuple(monitors)
 
     def run_start(self, start: RunStart) -> None:
-        """Tell all of them."""
+        """Notify all monitors."""
         for monitor in self.monitors:
             monitor.run_start(start)
 
@@ -174,27 +174,27 @@ class Monitors(Monitor):
             yield report
 
     def round_end(self, end: RoundEnd) -> None:
-        """Tell all of them."""
+        """Notify all monitors."""
         for monitor in self.monitors:
             monitor.round_end(end)
 
     def stage_predictors(self, name: str, request: Scores) -> None:
-        """Tell all of them."""
+        """Notify all monitors."""
         for monitor in self.monitors:
             monitor.stage_predictors(name, request)
 
     def stage_end(self, stage: Stage) -> None:
-        """Tell all of them."""
+        """Notify all monitors."""
         for monitor in self.monitors:
             monitor.stage_end(stage)
 
     def run_end(self, result: Result) -> None:
-        """Tell all of them."""
+        """Notify all monitors."""
         for monitor in self.monitors:
             monitor.run_end(result)
 
     def run_failed(self, error: BaseException) -> None:
-        """Tell all of them."""
+        """Notify all monitors."""
         for monitor in self.monitors:
             monitor.run_failed(error)
 

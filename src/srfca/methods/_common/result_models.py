@@ -137,7 +137,7 @@ class ResultModels:
         """Predict the probability of each class: ``[n, classes, ...]``.
 
         Args:
-            x: Inputs, as of ``predict``.
+            x: Inputs, as for ``predict``.
             client: A client's name, or its position in ``client_ids``.
             cluster: Instead of a client, the number of a cluster.
 

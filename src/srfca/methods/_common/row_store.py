@@ -15,7 +15,7 @@ BLOCK_BYTES = 2**28
 
 
 def fits(count: int, like: Tensor) -> bool:
-    """Tell whether ``count`` rows like this one ``[P]`` fit into the memory of its device."""
+    """Return whether ``count`` rows like this one ``[P]`` fit into the memory of its device."""
     if like.is_cuda:
         total = torch.cuda.mem_get_info(like.device)[1]
     else:

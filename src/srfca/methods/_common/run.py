@@ -250,7 +250,7 @@ class Run:
         labels: Labels | None = None,
         personal: Personal | None = None,
     ) -> None:
-        """Tell the monitor that a round is done, and score the models if a curve is asked for.
+        """Notify the monitor that a round is done, and score the models if a curve is asked for.
 
         A score costs the clients an evaluation, and the models that they lack; the budget counts
         both. The last round is not scored, because the stage is when it is recorded.

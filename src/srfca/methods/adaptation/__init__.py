@@ -1,4 +1,4 @@
-"""Adaptation of clusters to data that have changed: concept drift."""
+"""Adaptation of clusters to data that has changed: concept drift."""
 
 from srfca.methods.adaptation.adapt import adapt
 from srfca.methods.adaptation.alarms import DriftAlarm, drift_alarms

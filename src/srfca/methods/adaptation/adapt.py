@@ -1,4 +1,4 @@
-"""Adapt clusters to data that have changed: move clients, form new clusters, train on."""
+"""Adapt clusters to data that has changed: move clients, form new clusters, train on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def adapt(
     stage: str | None = None,
     callbacks: Monitor | Sequence[Monitor] | None = None,
 ) -> Result:
-    """Adapt the clusters of a result to what the clients' data are now.
+    """Adapt the clusters of a result to what the clients' data is now.
 
     Clients that do clearly better with another cluster's model move there. Clients that fit no
     cluster form new ones, by SR-FCA among them alone, or stay alone with a model of their own, if

@@ -61,7 +61,7 @@ def drift_alarms(result: Result, federation: Federation) -> tuple[DriftAlarm, ..
         An alarm for each of these clients.
 
     Raises:
-        InputError: If the result has no clusters or other clients, no data were held out when the
+        InputError: If the result has no clusters or other clients, no data was held out when the
             clusters were trained, or clients are private.
 
     >>> from srfca import SRFCA, LocalTraining, Simulation, data, models
@@ -80,7 +80,7 @@ def drift_alarms(result: Result, federation: Federation) -> tuple[DriftAlarm, ..
     )
     if result.loss_limits is None:
         raise InputError(
-            "nothing is known of how far the clusters reach, because no data were held out: hold "
+            "nothing is known of how far the clusters reach, because no data was held out: hold "
             "some out (validation=0.2)"
         )
     models = result.models[: result.partition.num_clusters]

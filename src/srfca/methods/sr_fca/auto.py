@@ -236,7 +236,7 @@ def split(run: Run, options: SRFCA, grouping: OneShot) -> OneShot:
     """Split a single cluster whose clients vary without a gap, at the median of profiles.
 
     The parts must lead on held-out data after the first third of a training. Then REFINE trains a
-    model for each part, and MERGE joins parts that held-out data do not tell apart; the joined
+    model for each part, and MERGE joins parts that held-out data does not tell apart; the joined
     cluster needs another REFINE. Parts of less than a tenth of the clients are unclustered, and
     placed by RECLUSTER. Whichever leads continues where its trial ended.
     """

@@ -127,7 +127,7 @@ def compare_losses(
 
 
 def helps(tuned: ClientScores, before: ClientScores, tolerance: Tolerance | None = None) -> bool:
-    """Tell whether fine-tuning helps: by some two standard errors of accuracy and loss together.
+    """Return whether fine-tuning helps: by some two standard errors of accuracy and loss together.
 
     Accuracy on few samples is coarse, so that losses count too. But they are swayed by calibration:
     where labels are noisy, any fine-tuning improves them. So they count at most as much as
@@ -144,7 +144,7 @@ def helps(tuned: ClientScores, before: ClientScores, tolerance: Tolerance | None
 def out_of_reach(
     leader: ClientScores, rival: ClientScores, errors: float, tolerance: Tolerance | None = None
 ) -> bool:
-    """Tell whether a rival need not train to the end.
+    """Return whether a rival need not train to the end.
 
     It is behind by this many standard errors. A loss that falls slowly may still fall far, so
     without accuracy it must also be ten times that of the leader.

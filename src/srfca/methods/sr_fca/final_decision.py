@@ -70,7 +70,7 @@ class FinalDecision:
     Args:
         run: The run.
         options: The parameters.
-        local_models: Of all clients that have replied.
+        local_models: Local models of all clients that have replied.
         one_shot: What ONE_SHOT found.
     """
 

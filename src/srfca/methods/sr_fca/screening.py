@@ -147,11 +147,11 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
 def contradicting(losses: PeerLosses) -> Mask:
     """Return which clients report losses that contradict what the others report.
 
-    What they report of others' models is far from what others report of theirs (``asymmetric``),
-    and from what the usual client reports of the same models. The model of a client with a single
-    class is bad for all others, but the others' models are as good for it as for anyone. Noisy data
-    may be far from usual too, but then no model does better on them than the client's own, and not
-    all models do equally well.
+    What they report of others' models is far from what others report of their models
+    (``asymmetric``), and from what the usual client reports of the same models. The model of a
+    client with a single class is bad for all others, but the others' models are as good for it as
+    for anyone. Noisy data may be far from usual too, but then no model does better on them than the
+    client's own, and not all models do equally well.
 
     Returns:
         ``[c]``
@@ -163,17 +163,17 @@ def contradicting(losses: PeerLosses) -> Mask:
         [False, False, False, False, True, False]
     """
     reported = _logarithm(losses.reported)
-    known = ~np.isnan(reported)
+    replied = ~np.isnan(reported)
     usual = np.full((len(reported), 1), np.nan)
-    usual[known.any(1), 0] = np.nanmedian(reported[known.any(1)], axis=1)
-    best = np.where(known, reported, np.inf).min(0, initial=np.inf)
+    usual[replied.any(1), 0] = np.nanmedian(reported[replied.any(1)], axis=1)
+    best = np.where(replied, reported, np.inf).min(0, initial=np.inf)
     explained = _logarithm(losses.of_own_model) <= best + np.log(MISFIT)
     liars = asymmetric(losses) & _far(_median(reported - usual))
     return _unless_many(liars & ~(explained & ~_constant(reported)))
 
 
 def asymmetric(losses: PeerLosses) -> Mask:
-    """Return whose models do much worse, or better, on others' data than the others' on theirs.
+    """Return whose models do much worse, or better, on others' data than vice versa.
 
     The loss of a client's model on another's data is about that of the other's model on the
     client's data. The median logarithm of their ratio over the witnesses is compared with that of
@@ -299,19 +299,19 @@ def _logarithm(losses: Matrix) -> Matrix:
 
 def _median(values: Matrix) -> Matrix:
     """Return the median over the witnesses ``[w, c]``, NaN if all are unknown: ``[c]``."""
-    known = ~np.isnan(values).all(0)
+    numeric = ~np.isnan(values).all(0)
     medians = np.full(values.shape[1], np.nan)
-    medians[known] = np.nanmedian(values[:, known], axis=0)
+    medians[numeric] = np.nanmedian(values[:, numeric], axis=0)
     return medians
 
 
 def _far(values: Matrix) -> Mask:
     """Return which logarithms ``[c]`` are far from the median, by a factor or in deviations."""
-    known = ~np.isnan(values)
-    if not known.any():
-        return known
-    deviation = np.abs(values - np.median(values[known]))
-    typical = 1.4826 * float(np.median(deviation[known]))
+    numeric = ~np.isnan(values)
+    if not numeric.any():
+        return numeric
+    deviation = np.abs(values - np.median(values[numeric]))
+    typical = 1.4826 * float(np.median(deviation[numeric]))
     return np.asarray(deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical))
 
 

@@ -105,7 +105,7 @@ class ThresholdRule:
         return grouping
 
     def segments(self, rounds: int) -> Sequence[range]:
-        """Return the parts of a training; held-out data are scored after the first of several."""
+        """Return the parts of a training; held-out data is scored after the first of several."""
         return [range(rounds)]
 
     def allow_moves(

@@ -58,7 +58,7 @@ def strips(
     shown = sample_clients(view.labels, STRIP_CLIENTS)
     shown = shown[finite[shown]]
     rows = cluster_rows(view)
-    order = row_order([row for row, known in zip(rows, finite.tolist(), strict=True) if known])
+    order = row_order([row for row, drawn in zip(rows, finite.tolist(), strict=True) if drawn])
     lines = [
         {
             "client": view.client_ids[client],
@@ -106,7 +106,7 @@ def strips(
     return Strips(layer(*layers), min(height, 1000), remark)
 
 
-def _remark(num_clients: int, known: int, shown: int) -> str:
+def _remark(num_clients: int, numeric: int, shown: int) -> str:
     """Say which clients are not drawn.
 
     >>> _remark(30, 30, 30), _remark(30, 29, 29)
@@ -114,9 +114,9 @@ def _remark(num_clients: int, known: int, shown: int) -> str:
     >>> _remark(30, 24, 24), _remark(9000, 9000, 2000)
     (' 6 clients without a number are left out.', ' 2,000 of the 9,000 clients are shown.')
     """
-    if shown < known:
+    if shown < numeric:
         return f" {shown:,} of the {num_clients:,} clients are shown."
-    missing = num_clients - known
+    missing = num_clients - numeric
     if missing == 1:
         return " One client without a number is left out."
     return f" {missing:,} clients without a number are left out." if missing else ""

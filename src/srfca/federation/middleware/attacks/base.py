@@ -95,7 +95,7 @@ class Attack:
         return scores
 
     def lies_about(self, splits: Sequence[Split]) -> bool:
-        """Tell whether attackers lie about losses and scores on this data."""
+        """Return whether attackers lie about losses and scores on this data."""
         return True
 
     def sizes(self, sizes: Tensor) -> Tensor:

@@ -70,9 +70,9 @@ class HeldOutLies(LyingLosses):
     """Lie about held-out data alone: about training data attackers are honest.
 
     Args:
-        lie: As of ``LyingLosses``.
-        high: As of ``LyingLosses``.
-        target: As of ``LyingLosses``.
+        lie: Same as in ``LyingLosses``.
+        high: Same as in ``LyingLosses``.
+        target: Same as in ``LyingLosses``.
 
     Examples:
         >>> import torch
@@ -83,7 +83,7 @@ class HeldOutLies(LyingLosses):
     lie: Literal["low", "high", "targeted", "opposite"] = "opposite"
 
     def lies_about(self, splits: Sequence[Split]) -> bool:
-        """Tell whether this is held-out data."""
+        """Return whether this is held-out data."""
         return "validation" in splits
 
 
@@ -118,7 +118,7 @@ class Combined(Attack):
         return self.report.scores(scores)
 
     def lies_about(self, splits: Sequence[Split]) -> bool:
-        """Tell whether attackers lie about losses and scores on this data."""
+        """Return whether attackers lie about losses and scores on this data."""
         return self.report.lies_about(splits)
 
     def sizes(self, sizes: Tensor) -> Tensor:
