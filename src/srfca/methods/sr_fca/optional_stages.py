@@ -13,6 +13,7 @@ from srfca.aggregation.outliers import clip_changes, long_changes
 from srfca.aggregation.rules import Mean
 from srfca.clustering.partition import Labels, Partition
 from srfca.distances import ModelSet
+from srfca.federation.replies import Clients
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.rounds import (
     LocalModels,
