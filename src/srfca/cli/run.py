@@ -262,6 +262,8 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
     if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {notes['warning']}.")
+    for name, why in result.history[0].notes.get("screened", {}).items():
+        show(f"Screened client {name!r}: {why}.")
     if result.privacy is not None:
         show(str(result.privacy))
     show(tables.summary_table(summary.results([metrics])))
