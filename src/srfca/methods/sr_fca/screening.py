@@ -131,8 +131,9 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> dict[int, str]:
     """Distrust clients whose losses contradict all others, and find useless local models.
 
     It needs losses of local models on other clients' data, so that nothing is screened with other
-    distances than ``LOSS_DISTANCES``. A warning names the clients. With more than ``all_pairs`` clients, ``NUM_WITNESSES`` of them, drawn by the seed,
-    stand for all others: they evaluate every local model, and every client evaluates their models.
+    distances than ``LOSS_DISTANCES``. A warning names the clients. With more than ``all_pairs``
+    clients, ``NUM_WITNESSES`` of them, drawn by the seed, stand for all others: they evaluate every
+    local model, and every client evaluates their models.
 
     Args:
         run: The run; losses of distrusted clients do not count in it from now on.
