@@ -1,4 +1,4 @@
-# make demo and make test do all of their own set-up in .venv.
+# make demo and make test set everything up in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -6,12 +6,12 @@ PIP := $(BIN)/python $(INSTALL)
 
 DEMO := sr-fca,oracle,ifca,global,local
 
-.PHONY: demo test test-slow test-network test-all lint types check docs package package-quick bench clean
+.PHONY: demo test test-slow test-network test-trackers test-all lint types check docs package package-quick bench clean
 
 demo: .venv/installed-report  ## SR-FCA beside Oracle, IFCA, Global and Local on rotated digits
 	$(BIN)/srfca compare rotated-digits --methods $(DEMO) --report demo.html
 
-test: .venv/installed-dev  ## all tests but the slow ones; COVERAGE=--cov measures coverage
+test: .venv/installed-dev  ## all tests except the slow ones; COVERAGE=--cov measures coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -rs $(COVERAGE) -m "not slow"
 
 test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: some minutes
@@ -19,6 +19,9 @@ test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: s
 
 test-network: .venv/installed-dev  ## of the slow ones, those on Flower, Ray and killed processes
 	$(BIN)/python -m pytest -m slow tests/flower tests/ray tests/tools/test_damage.py
+
+test-trackers: .venv/installed-trackers  ## TensorBoard, MLflow and Weights & Biases, installed for it
+	$(BIN)/python -m pytest -rs tests/callbacks
 
 test-all: test test-slow  ## both
 
@@ -29,10 +32,11 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-check: lint types docs test-all  ## what CI runs
+check: lint types docs test-all  ## everything but the package
 
 docs: .venv/installed-docs  ## the generated tables, and the site in docs/_build: a warning is an error
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python -m tools.disclosure
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build
 	$(BIN)/python docs/website/check.py docs/_build
 
@@ -73,6 +77,10 @@ clean:
 
 .venv/installed-dev: .venv/installed
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/installed-trackers: .venv/installed-dev
+	$(PIP) --editable '.[tensorboard,mlflow,wandb]'
 	@touch $@
 
 benchmarks/.venv/%/installed: benchmarks/requirements-%.txt constraints.txt | .venv/bin/python

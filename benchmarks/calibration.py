@@ -15,6 +15,9 @@ error (ECE), the mean distance between confidence and the fraction that is right
 ``--newcomers`` measures instead how well the confidence of ``Result.assign`` is calibrated, for
 newcomers of 5, 10 and 20 samples of the same groups.
 
+``--stability`` measures instead whether the stability of a cluster tells right clusters from wrong
+ones, as found and after a part of the clients were moved by hand.
+
 Needs MNIST (``srfca data get mnist``) and Fashion-MNIST (``srfca data get fashion_mnist``) for a
 part of the federations; ``--only`` with digits and synthetic data needs nothing.
 """
@@ -42,6 +45,7 @@ from srfca.analysis.evidence import (
     positions_of,
     shared_clusters,
 )
+from srfca.analysis.stability import jaccard_stability
 from srfca.data import federate
 from srfca.data.datasets.rotated_digits import read_digits
 from srfca.data.loaders import fashion_mnist, mnist
@@ -60,6 +64,8 @@ REGRESSION = replace(LOCAL, lr=0.02)
 MOVED = 0.15
 """Part of the clients that are moved by hand."""
 REPLICATES = 200
+STABLE, UNSTABLE = 0.75, 0.6
+"""Above the first a cluster is called stable, below the second it should not be trusted."""
 BINS = 10
 TEMPERATURES = np.geomspace(0.25, 32, 57)
 
@@ -90,11 +96,11 @@ class Setting:
         images: ``digits``, ``mnist``, ``fashion``; or ``synthetic``, linear regressions.
         groups: What is done to the images and labels of each group.
         samples: Training samples of each client.
-        shares: Of the groups; None is equal ones.
+        shares: Shares of the groups; None is equal ones.
         partitioner: Deals samples to clients; None deals at random.
         clients: How many.
         local: How clients train.
-        num_groups: Of synthetic regressions.
+        num_groups: Number of groups of synthetic regressions.
     """
 
     images: str
@@ -559,6 +565,113 @@ def newcomers(name: str, seed: int) -> Iterator[tuple[Array, NDArray[np.bool_]]]
         yield assignment.confidence, np.array(right)
 
 
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """The clusters of one run, as they were found or after some clients were moved by hand.
+
+    Args:
+        federation: Its name.
+        method: ``SR-FCA`` or ``IFCA``.
+        moved: Whether clients were moved.
+        stability: ``[q]``
+        pure: ``[q]`` whether all clients are of one group.
+        similarity: ``[q]`` Jaccard similarity of the cluster and the group that is nearest to it.
+    """
+
+    federation: str
+    method: str
+    moved: bool
+    stability: Array
+    pure: NDArray[np.bool_]
+    similarity: Array
+
+
+def stabilities(name: str, seed: int) -> Iterator[Clusters]:
+    """Yield the clusters of one federation; none if a method finds a single cluster."""
+    setting = FEDERATIONS[name]
+    federation = setting.federation(seed)
+    truth = federation.data.truth
+    assert truth is not None
+    k, start = truth.num_clusters, "clients" if setting.images == "synthetic" else "random"
+    rng = np.random.default_rng(seed)
+    for method in (SRFCA(local=setting.local), IFCA(k=k, start=start, local=setting.local)):
+        result = method.fit(federation, seed=seed)
+        clusters = shared_clusters(result.labels)
+        if len(clusters) < 2:
+            continue
+        evidence = collect_evidence(
+            federation, result.models, result.labels, REPLICATES, result.seed
+        )
+        for moved in (False, True):
+            labels = move(result.labels, clusters, rng) if moved else result.labels
+            placed = positions_of(labels, clusters)
+            stability = jaccard_stability(
+                evidence.shares, placed, federation.client_ids, REPLICATES, result.seed
+            )
+            counts = np.array([[((labels == c) & (truth.labels == g)).sum() for g in range(k)]
+                               for c in clusters])  # fmt: skip
+            sizes = counts.sum(1, keepdims=True)
+            union = sizes + np.bincount(truth.labels, minlength=k) - counts
+            yield Clusters(
+                name, result.method, moved, stability, (counts == sizes).any(1),
+                (counts / union).max(1),
+            )  # fmt: skip
+
+
+def stability_table(everything: Sequence[Clusters]) -> str:
+    """Return a table in Markdown: the mean stability by federation, and by method."""
+    lines = ["| federation | pure | stability | impure | stability | moved: all | stability |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|")
+    parts = {
+        name: [part for part in everything if part.federation == name]
+        for name in dict.fromkeys(part.federation for part in everything)
+    }
+    for method in ("SR-FCA", "IFCA"):
+        parts[f"all, {method}"] = [part for part in everything if part.method == method]
+    for name, chosen in parts.items():
+        found = [part for part in chosen if not part.moved]
+        pure = np.concatenate([part.pure for part in found])
+        values = np.concatenate([part.stability for part in found])
+        after = np.concatenate([part.stability for part in chosen if part.moved])
+        cells: list[str] = []
+        for group in (values[pure], values[~pure], after):
+            cells += [str(len(group)), f"{group.mean():.2f}" if len(group) else "-"]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def threshold_table(everything: Sequence[Clusters]) -> str:
+    """Return a table in Markdown: what clusters are like above, between and below the thresholds.
+
+    ``near a group``: their Jaccard similarity to a group is at least that of a stable cluster.
+    """
+    lines = [
+        "| clusters | stability | clusters | pure | near a group | mean similarity to a group |"
+    ]
+    lines.append("|---|---|---:|---:|---:|---:|")
+    ranges = (
+        (f"above {STABLE}", STABLE, np.inf),
+        (f"{UNSTABLE} to {STABLE}", UNSTABLE, STABLE),
+        (f"below {UNSTABLE}", -np.inf, UNSTABLE),
+    )
+    for method, moved in (("SR-FCA", False), ("SR-FCA", True), ("IFCA", False), ("IFCA", True)):
+        parts = [part for part in everything if (part.method, part.moved) == (method, moved)]
+        if not parts:
+            continue
+        stability = np.concatenate([part.stability for part in parts])
+        pure = np.concatenate([part.pure for part in parts])
+        similarity = np.concatenate([part.similarity for part in parts])
+        for title, low, high in ranges:
+            inside = (stability > low) & (stability <= high)
+            cells = [f"{inside.sum()}", *["-"] * 3]
+            if inside.any():
+                near = (similarity[inside] >= STABLE).mean()
+                cells[1:] = [f"{pure[inside].mean():.0%}", f"{near:.0%}",
+                             f"{similarity[inside].mean():.2f}"]  # fmt: skip
+            lines.append(f"| {method}{', moved' * moved} | {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run all federations, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -566,6 +679,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--only", nargs="*", help="federations whose names begin with one of these")
     parser.add_argument("--newcomers", action="store_true", help="the confidence of newcomers")
+    parser.add_argument("--stability", action="store_true", help="the stability of clusters")
     parser.add_argument("--figure", type=Path, help="draw the reliability curves")
     options = parser.parse_args()
     names = [n for n in FEDERATIONS if not options.only or n.startswith(tuple(options.only))]
@@ -576,6 +690,10 @@ def main() -> None:
         error = 100 * calibration_error(part.confidence, part.right)
         print(f"Newcomers: {len(part.right)}, ECE {error:.1f} %\n")
         print(reliability_table({"newcomers": part}))
+        return
+    if options.stability:
+        clusters = [part for n in names for s in seeds for part in stabilities(n, s)]
+        print(f"{stability_table(clusters)}\n\n{threshold_table(clusters)}")
         return
     everything: list[Case] = []
     for name in names:

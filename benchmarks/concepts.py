@@ -29,7 +29,7 @@ def skewed_concepts(seed: int, skew: float, shift: int) -> ClientData:
     """Return clients of two concepts; the truth is the concept.
 
     Args:
-        seed: Of the draws.
+        seed: Seed of the draws.
         skew: The share of each client's samples that is of its two common kinds.
         shift: How far the second concept moves the classes.
     """

@@ -10,7 +10,7 @@ A client is placed if most clients of its cluster have its concept; one alone is
 other client has its concept. The table has how many of the clients that drifted are placed, over
 all seeds, and how many others were placed in the phase before and are no longer. The Oracle trains
 in the true groups, and IFCA gets the number of all concepts. FedDrift gets a ``delta`` that was
-chosen for each data set by validation accuracy, and trains each client alone besides, for the first
+chosen for each data set by validation accuracy, and also trains each client alone, for the first
 of its three time steps in a phase.
 """
 
@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "a quarter changes group": {
         "drift": "sudden", "groups": 3, "new_groups": 0, "drifting": 0.25,
     },
-    "a quarter rotates anew": {
+    "a quarter rotates again": {
         "drift": "recurrent", "groups": 3, "new_groups": 1, "drifting": 0.25, "shift": "rotation",
     },
     "no drift, new samples": {
@@ -272,7 +272,7 @@ class Continued:
 
     Args:
         local: How clients train.
-        seed: Of the draws.
+        seed: Seed of the draws.
         groups: ``[phases, m]`` the group of each client.
     """
 

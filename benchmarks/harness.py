@@ -179,7 +179,7 @@ def table(times: Sequence[Times], baseline: str, check: str | None = None) -> st
     """Return a Markdown table of medians, ranges, and medians relative to the baseline.
 
     Args:
-        times: Of all contestants.
+        times: Times of all contestants.
         baseline: The contestant that all are compared with.
         check: What the checks are; None leaves their column out.
     """

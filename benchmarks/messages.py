@@ -64,7 +64,7 @@ class NetworkRun:
     """A run on clients in this process.
 
     Args:
-        result: Of the method.
+        result: Result of the method.
         joining: Traffic until all clients had joined.
         traffic: Traffic of everything.
         waits: How often the server waited for replies.

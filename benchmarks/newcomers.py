@@ -120,7 +120,7 @@ class ImageFederation:
     Args:
         folder: Where the images are; None is the data folder.
         name: One of ``FEDERATIONS``.
-        seed: Of data and run.
+        seed: Seed of data and run.
         num_clients: Clients of the federation.
         num_samples: Training images of each.
     """
@@ -158,7 +158,7 @@ class WriterFederation:
     """Writers of FEMNIST; the images of every other one are transposed.
 
     Args:
-        seed: Of data and run.
+        seed: Seed of data and run.
         num_clients: Writers of the federation.
     """
 

@@ -190,9 +190,9 @@ def run(name: str, case: Case, seed: int, device: str, distances: Path | None) -
     """Run SR-FCA once.
 
     Args:
-        name: Of the federation.
+        name: Name of the federation.
         case: The federation.
-        seed: Of data and run.
+        seed: Seed of data and run.
         device: Where to run.
         distances: If given, the distances of ONE_SHOT are saved in this folder.
 

@@ -29,7 +29,7 @@ class Problem:
     """A federation to cluster.
 
     Args:
-        data: Of the clients.
+        data: Data of the clients.
         inputs: Length of an input.
         local: How clients train.
         threshold: lambda, between the distances inside clusters and those between clusters.

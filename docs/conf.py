@@ -4,7 +4,6 @@ Pages are plain Markdown that also reads well without Sphinx. What only the site
 toctrees made of the links of the section pages, and the generated parts of the reference.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -40,20 +39,6 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 html_theme = "furo"
-templates_path = ["_templates"]
-# The site of each version is published in a folder of its own, side by side: DOCS_VERSIONS names
-# them, such as "dev 0.3 0.2".
-html_context = {"versions": os.environ.get("DOCS_VERSIONS", "").split()}
-html_sidebars = {
-    "**": [
-        "sidebar/brand.html",
-        "sidebar/search.html",
-        "sidebar/scroll-start.html",
-        "sidebar/navigation.html",
-        "versions.html",
-        "sidebar/scroll-end.html",
-    ]
-}
 html_title = f"srfca {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

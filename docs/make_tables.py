@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 from srfca.methods import all_methods
+from srfca.methods._common.search_space import Choices, Layers, Percentages, Range, SearchSpace
 from srfca.report.markdown import replace_generated, table_line
 from srfca.report.methods import methods_markdown
 
 DOCS = Path(__file__).parent
+BENCHMARKS = DOCS.parent / "benchmarks" / "RESULTS.md"
 
 ACCURACY = "test accuracy %"
 CHOICES = {
@@ -40,8 +42,8 @@ def pages() -> dict[str, str]:
 
 
 def tables(page: str, section: str) -> list[dict[str, dict[str, str]]]:
-    """Return the tables of a section of a page: each a dict of lines, by their first cell."""
-    text = (DOCS / f"{page}.md").read_text("utf-8")
+    """Return the tables of a section of a page: each a dict of rows, by their first cell."""
+    text = (DOCS / f"{page}.md").resolve().read_text("utf-8")
     _, _, rest = text.partition(f"\n## {section}\n")
     result, table = [], list[list[str]]()
     for line in [*rest.partition("\n## ")[0].splitlines(), ""]:
@@ -83,11 +85,52 @@ def costs() -> str:
     return text
 
 
+def speed() -> str:
+    """Return the table of timings on a CPU, read from the results of the benchmarks."""
+    text = table_line(["what", "srfca", "times as long"]) + table_line(["---"] * 3)
+    for section in re.findall("^## (.*)$", BENCHMARKS.read_text("utf-8"), re.MULTILINE):
+        first, *others = tables("../benchmarks/RESULTS", section)[0].items()
+        times = [f"{name}: {columns['times srfca']}" for name, columns in others]
+        text += table_line([section, f"{first[1]['median, s']} s", "; ".join(times)])
+    return text
+
+
+def space_in_words(name: str, space: SearchSpace) -> str:
+    """Return a parameter and the values that are tried, in a few words."""
+    match space:
+        case Choices(values=values):
+            return f"`{name}`: {', '.join(values)}"
+        case Layers(most=most):
+            return f"`{name}` 1 to {most}, as the model permits"
+        case Percentages(low=low, high=high, word=word):
+            return f"`{name}` " + ("" if word is None else f"{word}, or ") + f"{low}% to {high}%"
+        case Range(low=low, high=high, divided_by=None):
+            return f"`{name}` {low:g} to {high:g}"
+        case Range(low=low, high=high, divided_by=divisor):
+            return f"`{name}` {low:g} / `{divisor}` to {high:g} / `{divisor}`"
+
+
+def searched() -> str:
+    """Return the table of what ``srfca tune`` searches."""
+    text = table_line(["method", "searched in addition to the learning rate"]) + table_line(
+        ["---"] * 2
+    )
+    methods = [method for method in all_methods() if method.__module__.startswith("srfca.")]
+    for method in methods:
+        if method.searched:
+            words = [space_in_words(name, space) for name, space in method.searched.items()]
+            text += table_line([method.name, "; ".join(words)])
+    others = [method.name for method in methods if not method.searched]
+    return text + table_line([", ".join(others), "nothing"])
+
+
 def generated() -> dict[Path, dict[str, str]]:
     """Return the generated parts of each page, by name."""
     return {
         DOCS / "methods" / "README.md": {"methods": methods_markdown(pages=pages())},
+        DOCS / "compare.md": {"searched": searched()},
         DOCS / "which_method.md": {"choices": choices(), "costs": costs()},
+        DOCS / "speed.md": {"speed": speed()},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,3 +163,26 @@ def test_everything_public_is_there() -> None:
     assert set(srfca.__all__) <= set(dir(srfca))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         srfca.nothing  # noqa: B018
+
+
+ARCHITECTURE = PACKAGE.parents[1] / "docs" / "architecture.md"
+
+
+def test_the_diagram_of_the_documentation_shows_the_layers() -> None:
+    _, _, rest = ARCHITECTURE.read_text("utf-8").partition("never from its own:\n\n```\n")
+    lines = rest.partition("\n```")[0].splitlines()
+    names = [re.split(r" {3,}", line)[0].split() for line in lines]
+    drawn = [layer - {"_version"} for layer in LAYERS if layer != {"__main__"}]
+    assert [set(line) for line in reversed(names)] == drawn
+    assert all(line == sorted(line) for line in names)
+
+
+def test_the_documentation_lists_all_folders_and_files_that_exist() -> None:
+    _, _, rest = ARCHITECTURE.read_text("utf-8").partition("| folder of `src/srfca` |")
+    rows = [line.split("|")[1:-1] for line in rest.partition("\n\n")[0].splitlines()[2:]]
+    folders = [re.findall("`(.*?)/`", row[0]) for row in rows]
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages == {name for line in folders for name in line if "/" not in name}
+    for line, (_, *cells) in zip(folders, rows, strict=True):
+        for name in re.findall(r"`([\w/]+(?:\.py|/))`", " ".join(cells)):
+            assert (PACKAGE / line[0] / name).exists(), f"{line[0]}/{name}"

@@ -2,68 +2,77 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import getdoc
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 from srfca.methods import all_methods
 from srfca.registry import Registry
 
-MODULES = (
-    "srfca.aggregation",
-    "srfca.aggregation.rules",
-    "srfca.analysis",
-    "srfca.callbacks",
-    "srfca.clustering",
-    "srfca.data",
-    "srfca.data.partitioners",
-    "srfca.data.transforms",
-    "srfca.distances",
-    "srfca.engine",
-    "srfca.federation",
-    "srfca.fitting",
-    "srfca.flower",
-    "srfca.methods",
-    "srfca.methods.toolbox",
-    "srfca.models",
-    "srfca.sklearn",
-    "srfca.testing",
-    "srfca.theory",
-)
-"""Public modules whose names are documented (docs/stability.md)."""
-SINGLE = {"srfca.parameters": "constrained", "srfca.threads": "limit_spinning"}
-"""Modules of which one name is public."""
+STABILITY = Path(__file__).resolve().parents[1] / "stability.md"
 FROM_SCIKIT_LEARN = (
     "get_metadata_routing", "set_fit_request", "set_predict_request", "set_predict_proba_request",
     "set_score_request",
 )  # fmt: skip
 
 
+def public_parts() -> list[str]:
+    """Return the modules and names that docs/stability.md calls public."""
+    lines = STABILITY.read_text("utf-8").splitlines()
+    row = next(line for line in lines if line.startswith("| Python |"))
+    return re.findall(r"`(srfca[\w.]*)`", row)
+
+
+def modules() -> dict[str, str]:
+    """Return the public modules, and the only public name of each; "" if the whole is public."""
+    parts = {}
+    for part in public_parts():
+        parent, _, name = part.rpartition(".")
+        in_package = parent == "" or hasattr(import_module(parent), "__path__")
+        is_module = in_package and find_spec(part) is not None
+        parts |= {part: ""} if is_module else {parent: name}
+    return dict(sorted(parts.items()))
+
+
 def pages() -> dict[str, str]:
     """Return a page in Markdown for each public module, by its name."""
-    documented: set[str] = set()
-    return {module: page(module, documented) for module in (*MODULES, *SINGLE)}
+    names = modules()
+    documented: dict[str, str] = {}
+    # What srfca exports is documented on the page of its own module, where that is public.
+    in_order = [*(name for name in names if name != "srfca"), "srfca"]
+    return {name: page(name, names[name], documented) for name in in_order}
 
 
-def page(module: str, documented: set[str]) -> str:
+def page(module: str, only: str, documented: dict[str, str]) -> str:
     """Return the page of a module.
 
     Args:
         module: Its name.
-        documented: What other pages have described; what this one describes is added.
+        only: Its only public name; "" if the whole module is public.
+        documented: The pages of what other pages describe, by name; what this one describes is
+            added.
     """
     text = f"# {module}\n\n"
-    if module in SINGLE:
-        names = [SINGLE[module]]
-        text += "Only this name is public.\n\n"
-    else:
-        loaded = import_module(module)
-        text += summary(loaded)
-        names = [name for name in public_names(loaded) if where(loaded, name) not in documented]
-        documented |= {where(loaded, name) for name in names}
+    loaded = import_module(module)
+    if only:
+        return text + "Only this name is public.\n\n" + entry(module, only)
+    text += summary(loaded)
+    names = public_names(loaded)
+    elsewhere = {
+        name: documented[where(loaded, name)] for name in names if where(loaded, name) in documented
+    }
+    if elsewhere:
+        text += "| name | described in |\n|---|---|\n"
+        text += "".join(f"| `{name}` | [{home}]({home}.md) |\n" for name, home in elsewhere.items())
+        text += "\n"
     for name in names:
-        text += entry(module, name)
+        if name not in elsewhere:
+            documented[where(loaded, name)] = module
+            text += entry(module, name)
     return text
 
 
@@ -117,7 +126,7 @@ def summary(module: ModuleType) -> str:
 def list_markdown() -> str:
     """Return the list of the pages, with a line about each."""
     lines = []
-    for module in (*MODULES, *SINGLE):
+    for module in modules():
         first = summary(import_module(module)).split("\n\n")[0].replace("\n", " ")
         lines.append(f"- [{module}](_generated/api/{module}.md): {first}\n")
     return "".join(lines)

@@ -28,7 +28,7 @@ def complete(name: str, text: str, parts: Mapping[str, str]) -> str:
     """Return a page as Sphinx reads it.
 
     Args:
-        name: Of the page: its path in docs/ without the ending.
+        name: Name of the page: its path in docs/ without the ending.
         text: The page.
         parts: Generated parts by name.
     """

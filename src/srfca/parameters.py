@@ -64,7 +64,7 @@ def constrained(
     ``check_parameters`` enforces it. None and strings pass where the field's type allows them.
 
     Args:
-        default: Of the field; without it the field must be given.
+        default: Default of the field; without it the field must be given.
         at_least: The least allowed value.
         more_than: Values must be more than this.
         at_most: The largest allowed value.

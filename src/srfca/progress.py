@@ -1,7 +1,7 @@
 """Progress of long work: a callback of the run, not an argument of every function.
 
-Whoever starts long work sets a callback for the time being; whoever does the work reports the local
-steps that are done.
+The caller sets a callback for the duration of long work; the code that does the work reports the
+local steps that are done.
 
 >>> done = []
 >>> with reporting_to(done.append):

@@ -102,7 +102,7 @@ def uniform(streams: Tensor, count: int = 1) -> Tensor:
     """Draw numbers in ``[0, 1)`` from every stream.
 
     Args:
-        streams: Of shape ``[*s]``.
+        streams: Streams of shape ``[*s]``.
         count: How many numbers to draw from each.
 
     Returns:

@@ -60,8 +60,7 @@ def test_clusters_by_loss() -> None:
 def test_clusters_without_held_out_data() -> None:
     text = made_up.analysis([0, 0, 1, 1]).sentence()
     assert text == (
-        "SR-FCA found 2 clusters of 2, 2 clients. How sure this is cannot be said without held-out "
-        "data."
+        "SR-FCA found 2 clusters of 2, 2 clients. Confidence is unavailable without held-out data."
     )
 
 
@@ -101,7 +100,7 @@ def test_together_by_loss_with_fine_tuning_and_doubt() -> None:
     )
     gained = decision({"3 clusters": -0.9, "one model for all": -1.0})
     text = made_up.analysis([0, 0, 0], decision=gained).sentence()
-    assert "clustering gains 10.0% of the loss over one model" in text
+    assert "clustering has a loss that is 10.0% lower" in text
 
 
 def test_one_cluster_and_clients_alone() -> None:
@@ -145,7 +144,7 @@ def test_a_method_without_clusters() -> None:
 def test_a_loss_that_clustering_multiplies_is_told_as_a_factor() -> None:
     considered = {"2 clusters": -0.3, "one model for all": -0.02}
     text = made_up.analysis([0] * 4, decision=decision(considered)).sentence()
-    assert "; clustering has 15.0 times its loss." in text
+    assert "; the loss of clustering is 15.0 times as high." in text
     worse = decision({"2 clusters": 0.7, "one model for all": 0.8})
     assert (
         "; clustering is 10.0 points worse." in made_up.analysis([0] * 4, decision=worse).sentence()

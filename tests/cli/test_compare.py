@@ -71,7 +71,16 @@ def test_several_seeds_give_a_mean_and_a_deviation() -> None:
         ("local", 0), ("global", 0), ("local", 1), ("global", 1),
     ]  # fmt: skip
     assert runs[0]["num_clusters"] is None
-    assert " ± " in srfca(*arguments).stdout
+    done = srfca(*arguments)
+    assert " ± " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("Use --out DIR to keep the models")
+
+
+def test_clusters_are_shown_if_all_methods_are_given_their_number() -> None:
+    arguments = ["--methods", "ifca,global", "--k", "3,2", "--no-reference", "--set", "steps=4"]
+    done = srfca("compare", "rotated-digits", *QUICK, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "Clusters of IFCA, K=3, seed 0" in done.stdout.splitlines()
 
 
 def test_methods_by_module_and_class(tmp_path: Path) -> None:

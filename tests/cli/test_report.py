@@ -88,7 +88,7 @@ def test_wrong_paths_are_errors_before_anything_runs(tmp_path: Path) -> None:
     done = srfca("run", "rotated-digits", "--report", str(tmp_path / "page.pdf"))
     assert done.returncode == 2
     assert "must end with .html" in done.stderr
-    assert "is no folder" in srfca("report", str(tmp_path / "nothing")).stderr
+    assert "is not a folder" in srfca("report", str(tmp_path / "nothing")).stderr
     assert "holds no result" in srfca("report", str(tmp_path)).stderr
 
 

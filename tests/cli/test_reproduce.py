@@ -36,6 +36,7 @@ def test_runs_are_recorded_listed_and_written_to_the_page(tmp_path: Path) -> Non
         (["--methods", "fedavg"], "unknown row 'fedavg'"),
         (["--no-run"], "has no record of these runs"),
         (["--set", "steps"], "--set takes key=value"),
+        (["--reduced", "--ablations"], "--ablations and --reduced are different studies"),
     ],
 )
 def test_invalid_input_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:

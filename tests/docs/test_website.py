@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.docs.markdown import ROOT
+from tests.docs.test_docstrings import classes, functions, public_parts
 
 DOCS = ROOT / "docs"
 PAGE = """<!DOCTYPE html><html lang="en"><head><title>t</title></head><body>
@@ -80,6 +82,7 @@ def test_the_reference_has_every_command_experiment_and_data_set() -> None:
 @pytest.mark.usefixtures("website")
 def test_every_public_name_is_in_the_api_once() -> None:
     pytest.importorskip("flwr")
+    pytest.importorskip("ray")
     pages = module("api").pages()
     assert "autoclass:: srfca.methods.Result" in pages["srfca.methods"]
     assert "autoclass:: srfca.methods.SRFCA" in pages["srfca.methods"]
@@ -87,6 +90,18 @@ def test_every_public_name_is_in_the_api_once() -> None:
     assert "autofunction:: srfca.parameters.constrained" in pages["srfca.parameters"]
     text = "".join(pages.values())
     assert text.count("## Monitor\n") == 1
+
+
+@pytest.mark.usefixtures("website")
+def test_everything_public_and_nothing_else_is_in_the_api() -> None:
+    api = module("api")
+    described = set[int]()
+    for name in re.findall(r"auto(?:class|function):: (\S+)", "".join(api.pages().values())):
+        parent, _, last = name.rpartition(".")
+        described.add(id(getattr(import_module(parent), last)))
+    public = {id(part.item) for part in (*functions(), *classes())}
+    assert described == public
+    assert api.public_parts() == public_parts()
 
 
 @pytest.mark.parametrize(

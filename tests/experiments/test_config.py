@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,10 @@ def test_unknown_experiments_are_refused(tmp_path: Path) -> None:
         config.load("rotated-digit")
     with pytest.raises(InputError, match=r"cannot read the experiment .*nothing.toml"):
         config.load(str(tmp_path / "nothing.toml"))
+
+
+def test_the_keys_in_the_documentation_are_those_of_a_file() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "stability.md").read_text("utf-8")
+    keys = re.search(r"the keys of an experiment's TOML file: (.*?), and the sections", text)
+    assert keys is not None
+    assert tuple(re.findall("`(.*?)`", keys[1])) == config._KEYS

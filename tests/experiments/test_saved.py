@@ -17,6 +17,7 @@ from srfca.experiments import config, runner, saved
 from srfca.experiments.compare import Comparison, compare
 from srfca.experiments.executor import RunExecutor, RunSpec
 from srfca.experiments.experiment import Experiment, _method_parameters
+from srfca.experiments.metrics import TIME_NAMES
 from srfca.experiments.source_code import _package_digest
 from srfca.experiments.user_data import experiment_from_data
 from srfca.locks import locked
@@ -32,7 +33,7 @@ class Refuse:
 
 
 def without_seconds(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in run.items() if name != "seconds"} for run in runs]
+    return [{name: value for name, value in run.items() if name not in TIME_NAMES} for run in runs]
 
 
 def test_saved_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

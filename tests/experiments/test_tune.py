@@ -15,7 +15,7 @@ from srfca.experiments import config, runner
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.tune import Trial, tune
 from srfca.methods import METHODS
-from srfca.methods._common.search_space import Choices, Percentages, Range
+from srfca.methods._common.search_space import Choices, Layers, Percentages, Range
 from srfca.methods.sr_fca import SRFCA
 
 SMALL = ["num_clients=8", "rotations=2", "steps=10", "refine_steps=1", "hidden=8"]
@@ -141,6 +141,14 @@ def test_requirements_of_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
         ("FedSoft", ("fedsoft.lr=0.15", "fedsoft.mu=0.03", "fedsoft.predicts_with=center")),
         ("fedgroup", ("fedgroup.lr=0.5", "fedgroup.pretrain_steps=50", "fedgroup.measure=edc")),
         ("oracle", ("oracle.lr=0.5",)),
+        (
+            "sr-fca-literal",
+            ("sr-fca-literal.lr=0.5", "sr-fca-literal.trim=0.1", "sr-fca-literal.threshold=20%"),
+        ),
+        ("fedper", ("fedper.lr=0.5",)),
+        ("fedrep", ("fedrep.lr=0.5", "fedrep.head_steps=2", "fedrep.body_steps=3")),
+        ("ditto", ("ditto.lr=0.5", "ditto.mu=1", "ditto.fine_tune_lr=0.1")),
+        ("apfl", ("apfl.lr=0.5", "apfl.alpha=0.1", "apfl.alpha_lr=0.005")),
     ],
 )
 def test_every_method_can_be_tuned(method: str, first: tuple[str, ...]) -> None:
@@ -156,11 +164,39 @@ def test_what_methods_declare_to_be_searched_are_their_parameters() -> None:
             default: Any = next(field.default for field in fields(method) if field.name == name)
             match space:
                 case Range(low=low, high=high):
-                    assert default is None or low <= default <= high, (key, name)
+                    assert default is None or low <= default <= high or space.divided_by, (
+                        key,
+                        name,
+                    )
+                    divisor = space.divided_by
+                    assert (
+                        divisor is None
+                        or divisor in list(method.searched)[: list(method.searched).index(name)]
+                    )
+                case Layers(most=most):
+                    assert 1 <= default <= most, (key, name)
                 case Choices(values=values):
                     assert default in values, (key, name)
                 case Percentages(word=word):
                     assert default == word or str(default).endswith("%"), (key, name)
+
+
+def test_no_trial_of_pfedme_has_rates_that_it_refuses() -> None:
+    trials = tune(digits("pfedme.mu=15", "pfedme.outer_lr=0.005"), "pfedme", trials=12)
+    settings = [dict(s.split("=") for s in trial.settings) for trial in trials]
+    products = [float(s["pfedme.mu"]) * float(s["pfedme.outer_lr"]) for s in settings]
+    assert all(trial.error is None for trial in trials)
+    assert max(products) <= 1
+    assert len(set(products)) > 10
+    first = next(s for trial, s in zip(trials, settings, strict=True) if trial.number == 0)
+    assert (first["pfedme.mu"], first["pfedme.outer_lr"]) == ("15", "0.005")
+
+
+def test_layers_are_searched_where_the_model_leaves_a_choice() -> None:
+    trials = tune(digits("hidden=[8,8,8]"), "fedper", trials=12)
+    tried = {dict(s.split("=") for s in t.settings)["fedper.head_layers"] for t in trials}
+    assert tried == {"1", "2", "3"}
+    assert all(trial.error is None for trial in trials)
 
 
 def test_a_method_that_needs_the_number_of_clusters_is_given_the_true_one() -> None:

@@ -87,7 +87,7 @@ def test_what_is_not_sent_is_added_to_the_next_update() -> None:
     torch.testing.assert_close(sent + torch.stack([left["a", 0], left["b", 0]]), total)
     changes = torch.ones(2, 40)
     store.compress(request(changes, 0, compress=0.1), changes, ["a", "b"])
-    assert store.values[0, "test"]["a", 0].abs().max() <= 1, "round 0 starts anew"
+    assert store.values[0, "test"]["a", 0].abs().max() <= 1, "round 0 restarts"
 
 
 def test_two_rounds_by_hand() -> None:

@@ -33,7 +33,7 @@ def watch(grid: LocalGrid) -> tuple[dict[str, set[int]], dict[str, set[int]], se
         values: Mapping[str, Any] = message.content.config_records[VALUES]
         named = [n for key, names in values.items() if key.startswith("rows.") for n in names]
         arrays = message.content.array_records
-        assert set(arrays) <= {ROWS}, "rows are all that a client is sent besides plain values"
+        assert set(arrays) <= {ROWS}, "a client is sent rows and plain values only"
         for name, row in arrays_of(message.content, ROWS).items():
             assert name == row_name(row)
         for used in {*named, *arrays_of(message.content, ROWS)}:

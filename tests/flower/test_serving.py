@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.flower.setup import (
     make_simulation,
     no_fault,
     raising,
+    row_of,
     run_app,
     store_models,
 )
@@ -56,6 +58,26 @@ def test_new_clients_are_placed_and_receive_their_model() -> None:
         federation.admit(["6"])
     with pytest.raises(InputError, match="never connected"):
         federation.admit(["nobody"])
+
+
+def test_a_new_client_has_its_clusters_model_where_clients_have_fine_tuned() -> None:
+    received: dict[int, nn.Module] = {}
+    grid = make_grid(range(M - 1), receive=store_models(received))
+    federation = make_federation(grid, num_clients=M - 1)
+    result = SR_FCA.fit(federation, seed=1)
+    tuned = replace(result, individual_models=result.client_models + 0.25)
+    grid.join(7)
+    settings = Settings(num_clients=M, poll=0.01, serve_for=0.1, serve=True)
+    served = serve(SR_FCA, settings, federation, tuned)
+    assert served.partition == DATA.truth
+    assert served.individual_models is not None
+    assert torch.equal(served.individual_models[:7], result.client_models + 0.25)
+    assert torch.equal(served.individual_models[7], result.models[int(served.labels[7])])
+    assert sorted(received) == list(range(M))
+    for client in range(M):
+        assert torch.equal(row_of(received[client]), served.individual_models[client])
+    refreshed = refresh(federation, served, SR_FCA.local, rounds=1, number=1)
+    assert [stage.name for stage in refreshed.history[-2:]] == ["REFRESH 1", "TRY_FINE_TUNE"]
 
 
 def test_a_new_client_that_fails_once_is_asked_again() -> None:

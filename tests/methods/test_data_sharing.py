@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,8 @@ def test_rounds_by_hand() -> None:
                 row = row - 0.05 * step
             sent.append(row)
         w = (6 * sent[0] + 18 * sent[1]) / 24
-    result = DataSharing(local=LOCAL, shared=3, warm_up=1).fit(federation)
+    method = DataSharing(local=LOCAL, shared=3, fraction=1.0, warm_up=1)
+    result = method.fit(federation)
     np.testing.assert_allclose(result.models[0].numpy(), w, rtol=1e-8)
     assert result.history[-1].notes["shared"] == 6
 
@@ -72,6 +75,26 @@ def test_a_fraction_of_the_pool_is_dealt_to_each_client() -> None:
     assert all(len(set(part.flatten().tolist())) == 5 for part in dealt)
     assert len({tuple(part.flatten().tolist()) for part in dealt}) == 4
     assert deal(pool, 0.01, 2, Key(0, "test")).shape == (2, 1, 1)
+
+
+def test_by_default_few_samples_are_shared_and_fewer_are_dealt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenth of the samples; half of them, but no more than a client has of its own."""
+    dealt = list[int]()
+
+    def spy(pool: torch.Tensor, fraction: float, *rest: Any) -> torch.Tensor:
+        samples = deal(pool, fraction, *rest)
+        dealt.append(samples.shape[1])
+        return samples
+
+    monkeypatch.setattr("srfca.methods.data_sharing.deal", spy)
+    for clients, expected in ((4, 4), (24, 20)):
+        made = examples.regression([20] * clients)
+        federation = Simulation(made, examples.doubled(linear(4, bias=False)), validation=0)
+        result = DataSharing(local=LOCAL).fit(federation)
+        assert result.history[-1].notes["shared"] == 2 * clients
+        assert dealt.pop() == expected
 
 
 def test_warm_up_must_leave_a_round() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from srfca import LocalTraining, Simulation
-from srfca.methods import FedAvg, FedDrift
+from srfca import InputError, LocalTraining, Simulation
+from srfca.methods import FedAvg, FedDrift, Run
 from srfca.methods.feddrift import cluster_distances
 from srfca.models import linear
 from tests import examples
-from tests.methods.helpers import descend, regressions
+from tests.methods.helpers import descend, regressions, scores
 
 LOCAL = LocalTraining(steps=60, local_steps=30, batch_size=None, lr=0.1)
 LONGER = LocalTraining(steps=60, local_steps=5, batch_size=10, lr=0.05)
@@ -79,6 +79,27 @@ def test_clients_of_one_concept_end_with_one_model() -> None:
     result = FedDrift(delta=2.0, local=LONGER).fit(federation)
     assert result.history[1].notes["drifted"] > 0
     assert result.partition.num_clusters == 1
+
+
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_delta_follows_from_what_models_of_one_client_lose_on_held_out_data(clusters: int) -> None:
+    federation = regressions(clusters=clusters)
+    result = FedDrift(local=LONGER).fit(federation)
+    assert result.partition.num_clusters == clusters
+    run, method = Run(federation), FedDrift(local=LONGER)
+    alone, reference = method.train_alone(run)
+    held_out = scores(federation, alone, "validation").loss.numpy()
+    expected = 1.5 * float((held_out - reference).mean())
+    assert result.history[1].notes["delta"] == pytest.approx(expected)
+    fixed = FedDrift(delta=expected, local=LONGER).fit(federation)
+    assert torch.equal(fixed.models, result.models)
+
+
+def test_without_held_out_data_delta_must_be_set() -> None:
+    federation = Simulation(examples.regression([20] * 4), linear(4), validation=0)
+    with pytest.raises(InputError, match="no validation split: set delta"):
+        FedDrift(local=LOCAL).fit(federation)
+    FedDrift(local=LOCAL, delta=1.0).fit(federation)
 
 
 def test_a_large_delta_is_fedavg() -> None:

@@ -37,7 +37,7 @@ def test_rounds_by_hand() -> None:
         return float(((x @ w - y) ** 2).mean())
 
     w, cluster = np.zeros(5), Cluster.of(np.arange(6), 3)
-    interactions = np.ones((6, 6))
+    interactions = np.full((6, 6), 1 / 36)
     for clients in rounds:
         n = np.array([len(samples[c][1]) for c in clients])
         rows = np.stack([descend(w, x, y, 3, 0.05) for x, y in map(samples.__getitem__, clients)])
@@ -49,7 +49,7 @@ def test_rounds_by_hand() -> None:
             mean = float(n @ moment) / n.sum()
             variance = float(n @ (moment - mean) ** 2) / n.sum()
             rewards += np.exp(-((moment - mean) ** 2) / (2 * variance)) / 2
-        for i, reward in zip(clients, 3 * rewards / rewards.sum(), strict=True):
+        for i, reward in zip(clients, rewards / rewards.sum(), strict=True):
             for j in clients:
                 interactions[i, j] = 0.5 * interactions[i, j] + 0.5 * reward
         cluster.observe(losses, np.array([len(y) for _, y in samples]), eps=0.0)
@@ -59,10 +59,21 @@ def test_rounds_by_hand() -> None:
 
 
 def test_affinities_by_hand() -> None:
-    """Clients 0 and 1 differ by 1/2 in their interactions with client 2, after scaling."""
-    interactions = np.array([[0.0, 2.0, 2.0], [2.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
-    expected = np.exp(-3 * np.array([[np.inf, 0.25, 0.25], [0.25, np.inf, 0], [0.25, 0, np.inf]]))
-    np.testing.assert_allclose(affinities(interactions, gamma=3.0), expected, atol=1e-12)
+    """Of two clients what is left is their entry with the third one."""
+    rows = np.array([[0.0, 2.0, 0.0], [2.0, 0.0, 1.0], [1.0, 0.5, 0.0]])
+    squares = np.square([[np.inf, 0.5, 0.75], [0.5, np.inf, 0.5], [0.75, 0.5, np.inf]])
+    np.testing.assert_allclose(affinities(rows, 3.0), np.exp(-3 * squares), atol=1e-12)
+
+
+def test_rewards_of_others_are_compared_or_own_ones() -> None:
+    """In rounds with clients of group 0 all others are rewarded alike, by columns not by rows."""
+    labels, draws = np.arange(12) % 2, np.random.default_rng(1)
+    rewards = draws.uniform(size=(12, 2))[:, labels] + draws.uniform(0, 0.05, (12, 12))
+    cluster = Cluster(np.arange(12), 6, rewards)
+    assert Partition(cluster.groups(1.0, 4, "others")) == Partition(labels)
+    assert Partition(cluster.groups(1.0, 4, "own")) != Partition(labels)
+    cluster.interactions = rewards.T
+    assert Partition(cluster.groups(1.0, 4, "own")) == Partition(labels)
 
 
 def test_two_groups_are_found() -> None:
@@ -90,7 +101,7 @@ def test_a_split_hands_on_what_is_known() -> None:
     assert second.interactions.tolist() == [[5, 7], [13, 15]]
     assert (first.calm, first.change) == (0, 1.0)
     assert cluster.split(np.zeros(4, dtype=np.int64)) == [cluster]
-    assert cluster.calm == 0, "it waits anew"
+    assert cluster.calm == 0, "it waits again"
 
 
 def test_clients_whose_losses_deviate_leave_and_beat_one_model() -> None:
@@ -107,7 +118,8 @@ def test_clients_whose_losses_deviate_leave_and_beat_one_model() -> None:
     train, test = ([draw(n, group) for group in truth] for n in (30, 40))
     federation = Simulation(ClientData.from_arrays(train, test, truth), linear(8))
     local = LocalTraining(steps=400, local_steps=5, batch_size=None, lr=0.05)
-    result = FedGWC(participation=0.5, local=local).fit(federation, seed=2)
+    method = FedGWC(participation=0.34, gamma=1.0, eps=1e-3, compare="own", local=local)
+    result = method.fit(federation, seed=2)
     assert result.history[-1].notes["splits"]
     one = FedAvg(local=local).fit(federation).scores(federation).loss.mean()
     assert float(result.scores(federation).loss.mean()) < 0.1 * float(one)
@@ -122,4 +134,4 @@ def test_if_all_clients_take_part_it_is_fedavg() -> None:
 def test_a_client_that_does_not_reply_gets_no_reward() -> None:
     cluster = Cluster.of(np.arange(3), 2)
     assert not cluster.observe(np.array([[1.0], [np.nan], [np.nan]]), np.ones(3), eps=1.0)
-    assert (cluster.interactions == 1).all()
+    assert (cluster.interactions == 1 / 9).all()

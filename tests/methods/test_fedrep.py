@@ -254,6 +254,16 @@ def test_buffers_belong_to_the_body() -> None:
     assert len(torch.unique(rows[:, head], dim=0)) == 4
 
 
+def test_a_round_may_have_more_steps_than_the_local_ones() -> None:
+    """Two rounds of 7 + 2 steps are those of a training of 18 steps, 9 in a round."""
+    long = FedRep(local=LOCAL, head_steps=7, body_steps=2)
+    inside = FedRep(local=replace(LOCAL, steps=18, local_steps=9), head_steps=7)
+    result, expected = long.fit(classes()), inside.fit(classes())
+    assert torch.equal(result.client_models, expected.client_models)
+    assert result.budget.local_steps == 3 * 18
+    assert long.trainings == 3
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

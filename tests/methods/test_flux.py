@@ -11,7 +11,14 @@ import torch
 from srfca import ClientData, InputError, LocalTraining, Simulation, data
 from srfca.federation.moments import GroupMoments
 from srfca.methods import FLUX, Oracle
-from srfca.methods.flux import density_clusters, descriptors, principal_components
+from srfca.methods.flux import (
+    LINEAR,
+    density_clusters,
+    descriptors,
+    elbow,
+    principal_components,
+    scaled_descriptors,
+)
 from srfca.models import linear, mlp
 from tests import examples
 from tests.methods.helpers import descend, digits
@@ -68,6 +75,66 @@ def test_clients_in_no_dense_region_join_the_nearest_cluster() -> None:
     assert labels.tolist() == [0, 0, 0, 1, 1, 1, 1]
     assert num_noise == 1
     assert density_clusters(points, 0.01, 3)[0].tolist() == [0] * 7
+
+
+def test_descriptors_by_a_trained_model_by_hand() -> None:
+    """One output, two classes; the second client lacks class 1, and counts as -1 there."""
+    outputs = GroupMoments(
+        torch.tensor([[[1.0, 3.0]], [[2.0, 0.0]]]),
+        torch.tensor([[[[2.0], [6.0]]], [[[9.0], [0.0]]]]),
+        torch.tensor([[[[4.0]]], [[[2.0]]]]),
+    )
+    losses = GroupMoments(
+        torch.tensor([[[2.0, 1.0]] * 2, [[3.0, 0.0]] * 2]),
+        torch.tensor(
+            [[[3 / LINEAR, 12 / LINEAR], [0.5, 1.0]], [[15 / LINEAR, 0.0], [2.0, 0.0]]]
+        ).unsqueeze(3),
+        torch.zeros(2, 2, 1, 1),
+    )
+    means, deviations = np.array([[5.0], [9.0]]), np.sqrt([[(4 + 9 + 3) / 4], [1.0]])
+    kinds = [means, deviations, np.array([[1, 4], [5, -1.0]]), np.array([[0.5, 1], [2, -1.0]])]
+    expected = [(kind - kind.min()) / (kind.max() - kind.min()) for kind in kinds]
+    np.testing.assert_allclose(
+        scaled_descriptors(outputs, losses), np.concatenate(expected, axis=1), rtol=1e-5
+    )
+
+
+def test_the_elbow_is_where_distances_begin_to_grow() -> None:
+    """Nearest neighbors are at 1/8, 1/8, 1/4, 1/4, 3/8 and 4."""
+    points = np.array([[0.0], [0.125], [2.0], [2.25], [2.625], [6.625]])
+    assert elbow(points) == 0.375
+    labels, num_noise = density_clusters(points, elbow(points), 2, "alone")
+    assert (labels.tolist(), num_noise) == ([0, 0, 1, 1, 1, 2], 1)
+    assert elbow(np.zeros((3, 1))) > 0
+    assert elbow(np.zeros((1, 1))) > 0
+
+
+def test_the_trained_model_is_that_of_fedavg_until_accuracy_hardly_grows() -> None:
+    """With an unreachable gain three rounds, with one that is always reached 80 % of them."""
+    federation = digits(seed=1, num_clients=6, rotations=1)
+    for min_gain, rounds in ((2.0, 3), (0.0, 8)):
+        local = LocalTraining(steps=10, local_steps=1, batch_size=None, lr=0.001)
+        method = FLUX(describe_with="trained", min_gain=min_gain, local=local)
+        stages = method.fit(federation).history
+        assert [stage.name for stage in stages] == ["GLOBAL", "DESCRIPTORS", "FEDAVG"]
+        assert [stage.budget.local_steps for stage in stages] == [6 * rounds, 0, 6 * (10 - rounds)]
+
+
+def test_the_trained_model_finds_clients_whose_labels_are_permuted() -> None:
+    alike = data.rotated_digits(num_clients=12, rotations=1)
+    shards = [alike.train.of(c) for c in range(12)]
+    shards = [(x, (y + 5 * (client % 2)) % 10) for client, (x, y) in enumerate(shards)]
+    permuted = ClientData.from_arrays(shards, truth=np.arange(12) % 2)
+    federation = Simulation(permuted, mlp(64, 32, 10), seed=0)
+    local = LocalTraining(steps=60, local_steps=10, batch_size=10, lr=0.3)
+    method = FLUX(describe_with="trained", num_clusters=2, local=local)
+    assert method.fit(federation).partition == permuted.truth
+
+
+def test_a_known_number_of_clusters_is_that_of_k_means() -> None:
+    federation = digits(seed=1, num_clients=20, rotations=2)
+    assert FLUX(local=LOCAL, num_clusters=2).fit(federation).partition == federation.data.truth
+    assert FLUX(local=LOCAL, num_clusters=5).fit(federation).partition.num_clusters == 5
 
 
 def test_components_keep_distances() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from srfca import ClientData, FedAvg, InputError, LocalTraining, Partition, Simulation, data
-from srfca.federation import Federation, Losses, Middleware, Replies, Request, Train
+from srfca.federation import Federation, Losses, Middleware, Replies, Request, Subsample, Train
 from srfca.federation.replies import T
 from srfca.methods import IFCA, Oracle, Run
 from srfca.methods._common.rounds import Exchange
@@ -212,6 +212,29 @@ def test_the_restart_of_least_training_loss_is_kept() -> None:
     assert result.history[-1].notes["kept"] == "IFCA 2"
     assert result.models.unique().tolist() == [3.0]
     assert result.history[-1].labels == tuple(result.labels.tolist())
+
+
+def test_clients_choose_by_some_samples_and_in_the_end_by_all() -> None:
+    asked: list[Losses] = []
+
+    class Listen(Middleware):
+        def ask(self, request: Request[T]) -> Replies[T]:
+            asked.extend([request] if isinstance(request, Losses) else [])
+            return self.federation.ask(request)
+
+    local = LocalTraining(steps=6, local_steps=2, lr=0.05)
+    few = IFCA(k=2, start="clients", samples=4, local=local).fit(
+        Listen(regressions(validation=0)), seed=3
+    )
+    choices = [request.subsample for request in asked]
+    assert choices[:3] == [Subsample(4, seed=3)] * 3
+    assert choices[3] is None
+    everything = IFCA(k=2, start="clients", samples=10**6, local=local).fit(
+        regressions(validation=0), seed=3
+    )
+    plain = IFCA(k=2, start="clients", local=local).fit(regressions(validation=0), seed=3)
+    assert torch.equal(everything.models, plain.models)
+    assert few.labels.shape == plain.labels.shape
 
 
 def test_restarts_are_counted() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from srfca import ClientData, InputError, LocalTraining, Partition, Simulation
 from srfca.methods import OneShotKMeans, Oracle
-from srfca.methods.one_shot_kmeans import k_means
+from srfca.methods.one_shot_kmeans import cluster_rows
 from srfca.models import linear, mlp
 from tests import examples
 from tests.methods.helpers import digits
@@ -50,7 +50,7 @@ def test_by_hand() -> None:
 @given(st.integers(3, 8), st.integers(1, 9), st.integers(2, 3), st.integers(0, 2**32 - 1))
 def test_every_client_is_with_the_nearest_mean(count: int, width: int, k: int, seed: int) -> None:
     points = np.random.default_rng(seed).normal(size=(count, width))
-    partition = k_means(torch.tensor(points), k, starts=3, word=seed)
+    partition = cluster_rows(torch.tensor(points), k, starts=3, word=seed)
     means = np.stack([points[members].mean(0) for members in partition])
     assert partition.num_clusters == k
     nearest = ((points[:, None] - means) ** 2).sum(-1).argmin(1)
@@ -58,7 +58,7 @@ def test_every_client_is_with_the_nearest_mean(count: int, width: int, k: int, s
 
 
 def test_equal_clients_leave_clusters_empty() -> None:
-    assert k_means(torch.ones(5, 3), 3, starts=2, word=0).num_clusters == 1
+    assert cluster_rows(torch.ones(5, 3), 3, starts=2, word=0).num_clusters == 1
     x, y = torch.randn(12, 2, generator=torch.Generator().manual_seed(0)), torch.ones(12)
     alike = Simulation(ClientData.from_arrays([(x, y)] * 4), linear(2), validation=0)
     local = LocalTraining(steps=3, batch_size=None, lr=0.1)

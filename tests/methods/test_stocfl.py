@@ -38,7 +38,7 @@ def test_two_rounds_by_hand() -> None:
             moved = np.stack([pulled(theta[k], *arrays[c], omega, 0.3) for c in members])
             theta[k] = n[members] @ moved / n[members].sum()
         omega = n @ rows / n.sum()
-    method = StoCFL(tau=0.5, lam=0.3, anchor_steps=3, local=LOCAL)
+    method = StoCFL(tau=0.5, mu=0.3, anchor_steps=3, local=LOCAL)
     result = method.fit(federation)
     assert result.labels.tolist() == [0, 1, 0, 1]
     np.testing.assert_allclose(result.models.numpy(), theta, rtol=1e-9)
@@ -99,6 +99,6 @@ def test_a_client_that_is_never_drawn_is_represented_in_the_end() -> None:
 def test_without_a_pull_a_cluster_is_trained_as_if_alone() -> None:
     federation = digits(num_clients=8, rotations=2)
     local = LocalTraining(steps=10, local_steps=5, batch_size=None, lr=0.5)
-    one = StoCFL(tau=-1.0, lam=0.0, local=local).fit(federation)
+    one = StoCFL(tau=-1.0, mu=0.0, local=local).fit(federation)
     expected = FedAvg(local=local).fit(federation)
     torch.testing.assert_close(one.models, expected.models)

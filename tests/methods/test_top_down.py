@@ -27,7 +27,7 @@ def lines(slopes: Array, samples: int = 20) -> ClientData:
 
 
 def test_three_rounds_by_hand() -> None:
-    """FedAvg, a round of cuts, and FedAvg in the halves: each goes on from its own updates."""
+    """FedAvg, a round of cuts, and FedAvg in the halves: each continues from its own updates."""
     slopes = np.array([3.0, -3.0, 3.5, -2.0, 2.5, -2.5])[:, None]
     made = lines(slopes)
     x = np.stack([made.train.of(c)[0].numpy()[:, 0] for c in range(6)])

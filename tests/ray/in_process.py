@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,6 +58,20 @@ class ActorClass:
 
 
 @dataclass
+class Task:
+    """A function that runs at once."""
+
+    ray: InProcess
+    function: Callable[..., Any]
+    num_returns: int = 1
+
+    def remote(self, *arguments: Any) -> Any:
+        values = [self.ray.get(a) if isinstance(a, Reference) else a for a in arguments]
+        result = self.function(*values)
+        return Reference(result) if self.num_returns == 1 else [Reference(part) for part in result]
+
+
+@dataclass
 class InProcess:
     """The functions of Ray that a pool uses.
 
@@ -70,8 +85,12 @@ class InProcess:
     calls: int = 0
     actors: list[Actor] = field(default_factory=list)
 
-    def remote(self, kind: type) -> ActorClass:
-        return ActorClass(self, kind)
+    def remote(self, kind: Any = None, **options: Any) -> Any:
+        if kind is None:
+            return partial(self.remote, **options)
+        if isinstance(kind, type):
+            return ActorClass(self, kind)
+        return Task(self, kind, options.get("num_returns", 1))
 
     def put(self, value: Any) -> Reference:
         return Reference(value)
@@ -109,5 +128,6 @@ class InProcess:
     def install(self, monkeypatch: pytest.MonkeyPatch, cpus: int = 4) -> None:
         """Let federations use this instead of Ray, on one machine."""
         monkeypatch.setattr("srfca.ray.pool.ray", self)
+        monkeypatch.setattr("srfca.ray.datasets.ray", self)
         monkeypatch.setattr("srfca.ray.federation.connect", lambda address: None)
         monkeypatch.setattr("srfca.ray.federation.nodes", lambda: [Node(cpus, 0)])

@@ -41,3 +41,12 @@ def test_options_that_do_not_go_with_a_cluster() -> None:
     options = ["compare", "rotated-digits", *QUICK, "--ray", "local"]
     assert "--jobs is for this machine" in srfca(*options, "--jobs", "2").stderr
     assert "needs --out" in srfca(*options, "--report", "page.html").stderr
+
+
+def test_a_run_is_resumed_on_another_cluster(tmp_path: Path) -> None:
+    options = ["rotated-digits", *QUICK, "--out", str(tmp_path), "--journal"]
+    lost = srfca("run", *options, "--ray", "127.0.0.1:1")
+    assert "there is no Ray cluster at '127.0.0.1:1'" in lost.stderr
+    again = srfca("resume", str(tmp_path), "--ray", "127.0.0.1:2")
+    assert "there is no Ray cluster at '127.0.0.1:2'" in again.stderr
+    assert "there is no Ray cluster at '127.0.0.1:2'" in srfca("resume", str(tmp_path)).stderr

@@ -145,19 +145,31 @@ def test_a_round_of_means_moves_as_much_for_many_clients_as_for_few(shared: RayF
     assert moved[0] == moved[1]
 
 
-def test_workers_read_files(cluster: LocalCluster, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ray.data itself
+def test_workers_read_files_and_datasets(cluster: LocalCluster, tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    datasets = pytest.importorskip("ray.data")
     data = digits(6)
+    (tmp_path / "npz").mkdir()
+    (tmp_path / "parquet").mkdir()
     for number, (start, stop) in enumerate([(0, 2), (2, 6)]):
         part = cut(data, start, stop)
         owner = np.repeat(part.client_ids, part.train.sizes.numpy())
-        np.savez(tmp_path / f"{number}.npz", x=part.train.x, y=part.train.y, client=owner)
+        np.savez(tmp_path / f"npz/{number}.npz", x=part.train.x, y=part.train.y, client=owner)
+        rows = pa.table(
+            {"x": part.train.x.flatten(1).tolist(), "y": part.train.y.numpy(), "client": owner}
+        )
+        parquet.write_table(rows, tmp_path / f"parquet/{number}.parquet")
     simulation = Simulation(replace(data, test=None, truth=None), small_model)
-    with on_ray(files_in(tmp_path)) as federation:
-        assert list(federation.client_ids) == list(simulation.client_ids)
-        request = Losses(np.arange(6), simulation.initial_model(0).unsqueeze(0))
-        assert close(federation.ask(request).values, simulation.ask(request).values)
+    request = Losses(np.arange(6), simulation.initial_model(0).unsqueeze(0))
+    expected = simulation.ask(request).values
+    frame = datasets.read_parquet(str(tmp_path / "parquet")).repartition(5)  # cuts clients apart
+    for source in (files_in(tmp_path / "npz"), tmp_path / "parquet", frame):
+        with on_ray(source) as federation:
+            assert list(federation.client_ids) == list(simulation.client_ids)
+            assert close(federation.ask(request).values, expected)
     with pytest.raises(InputError, match="standardize needs all rows"):
-        files_in(tmp_path, standardize=True)
+        files_in(tmp_path / "npz", standardize=True)
 
 
 def test_errors_of_workers_are_raised_here(shared: RayFederation) -> None:

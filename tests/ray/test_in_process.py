@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +17,32 @@ pytest.importorskip("ray")
 
 import ray
 
-from srfca import SRFCA, ClientData, FedAvg, InputError, LocalTraining, Simulation
+from srfca import SRFCA, ClientData, FedAvg, InputError, LocalTraining, Simulation, models
 from srfca.aggregation.rules import Aggregation, Krum, Mean, Median, TrimmedMean
+from srfca.experiments import config, runner, saved
+from srfca.experiments.answer import analyze_run
 from srfca.federation.algorithms.meta import MetaDescent
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.middleware.validation import Validating
-from srfca.federation.requests import Collect, Losses, Personal, Request, Round, Scores, Train
+from srfca.federation.requests import (
+    BalancedLosses,
+    Collect,
+    Losses,
+    Personal,
+    Request,
+    Round,
+    Scores,
+    Train,
+)
 from srfca.federation.rounds import ask
 from srfca.methods.ifca import IFCA
 from srfca.random import Key
-from srfca.ray import connect, pool
+from srfca.ray import RayFederation, connect, pool, splitting
 from srfca.ray.cluster import Node, find_room
+from srfca.ray.shards import cut
 from srfca.testing import check_federation
 from tests.ray.helpers import DigitsShard, close, digits, on_ray, small_model
-from tests.ray.in_process import InProcess
+from tests.ray.in_process import InProcess, Reference
 
 LOCAL = LocalTraining(steps=12, local_steps=4, batch_size=8, lr=0.3)
 HEAD = Coordinates(((602, 610),))
@@ -205,6 +219,154 @@ def test_shards_can_be_made_on_the_workers(in_process: InProcess, simulation: Si
         w0 = simulation.initial_model(0)
         request = Round(np.arange(12), w0.unsqueeze(0), np.zeros(12, int), LOCAL, Key(0, "x"))
         assert close(federation.ask(request).values, ask(simulation, request).values)
+
+
+def test_workers_read_a_folder(in_process: InProcess, tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = visits()
+    for number, rows in enumerate((slice(0, 20), slice(20, 60))):
+        part = {name: values[rows] for name, values in table.items()}
+        parquet.write_table(pa.table(part), tmp_path / f"{number}.parquet")
+    options = {"client": "hospital", "target": "outcome"}
+    expected = Simulation(
+        ClientData.from_frame(table, client="hospital", target="outcome", standardize=False),
+        models.linear(2),
+    )
+    for data in (tmp_path, str(tmp_path)):
+        with on_ray(data, models.linear(2), **options) as federation:
+            assert list(federation.client_ids) == list(expected.client_ids)
+            assert same_losses(federation, expected)
+    with pytest.raises(InputError, match="standardize needs all rows"):
+        on_ray(tmp_path, models.linear(2), standardize=True, **options)
+    with pytest.raises(InputError, match="client, target: only for data that workers read"):
+        on_ray(digits(), **options)
+
+
+@dataclass
+class FakeDataset:
+    """What is used of a Ray Dataset."""
+
+    blocks: list[Any]
+
+    def columns(self) -> list[str]:
+        return list(self.blocks[0].column_names)
+
+    def to_arrow_refs(self) -> list[Reference]:
+        return [Reference(block) for block in self.blocks]
+
+
+@pytest.mark.parametrize("actors", [1, 2])
+def test_a_dataset_is_split_by_client(
+    monkeypatch: pytest.MonkeyPatch, in_process: InProcess, actors: int
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    monkeypatch.setattr("srfca.ray.sources.is_dataset", lambda data: type(data) is FakeDataset)
+    table = visits()
+    order = np.random.default_rng(0).permutation(60)  # clients are in all blocks
+    table = {name: np.asarray(values)[order] for name, values in table.items()}
+    whole = pa.table(table)
+    dataset = FakeDataset([whole.slice(0, 25), whole.slice(25, 30), whole.slice(55)])
+    options = {"client": "hospital", "target": "outcome"}
+    expected = Simulation(
+        ClientData.from_frame(table, client="hospital", target="outcome", standardize=False),
+        models.linear(2),
+    )
+    with on_ray(dataset, models.linear(2), actors=actors, **options) as federation:
+        assert list(federation.client_ids) == list(expected.client_ids)
+        assert same_losses(federation, expected)
+        in_process.lost = [in_process.calls]
+        assert same_losses(federation, expected)
+        assert federation.num_losses == 1
+    with pytest.raises(InputError, match="clinic"):
+        on_ray(dataset, models.linear(2), client="clinic", target="outcome")
+    gap = FakeDataset([pa.table({"client": ["a", None], "x": [1.0, 2.0], "y": [0.0, 1.0]})])
+    with pytest.raises(InputError, match="1 rows have no client"):
+        on_ray(gap, models.linear(1))
+
+
+def visits() -> dict[str, Any]:
+    """A table of six clients: ten rows each."""
+    g = np.random.default_rng(5)
+    hospital = np.repeat([f"h{number}" for number in range(6)], 10)
+    return {
+        "hospital": hospital, "age": g.normal(size=60), "dose": g.normal(size=60),
+        "outcome": g.normal(size=60),
+    }  # fmt: skip
+
+
+def same_losses(federation: Any, simulation: Simulation) -> bool:
+    request = Losses(np.arange(6), simulation.initial_model(0).unsqueeze(0))
+    return close(federation.ask(request).values, simulation.ask(request).values)
+
+
+def test_large_models_go_to_each_machine_once(
+    monkeypatch: pytest.MonkeyPatch, in_process: InProcess, simulation: Simulation
+) -> None:
+    monkeypatch.setattr(splitting, "_MIN_SHARED_BYTES", 0)
+    rows = torch.stack([simulation.initial_model(seed) for seed in range(20)])
+    num_bytes = rows.numel() * rows.element_size()
+    with on_ray([DigitsShard(2 * n, 2 * n + 2) for n in range(6)]) as federation:
+        received = [used.bytes_in for used in federation.usage()]
+        for rule in (Mean(), Median()):
+            request = Round(np.arange(12), rows, np.arange(12), LOCAL, Key(0, "x"), rule)
+            replies = federation.ask(request)
+            assert close(replies.values, ask(simulation, request).values)
+            now = [used.bytes_in for used in federation.usage()]
+            if isinstance(rule, Mean):
+                assert num_bytes < replies.traffic.bytes_down < 1.5 * num_bytes
+                assert all(n - b < 1.5 * num_bytes for n, b in zip(now, received, strict=True))
+
+
+def test_many_models_are_sent_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, in_process: InProcess, simulation: Simulation
+) -> None:
+    rows = torch.stack([simulation.initial_model(seed) for seed in range(5)])
+    shares = torch.full((5, 10), 0.1)
+    shares[3] = torch.arange(10) / 45
+    requests: list[Request[Any]] = [
+        Losses(np.arange(12), rows), BalancedLosses(np.arange(12), rows, shares),
+        Losses(np.arange(12), rows[:0]),
+    ]  # fmt: skip
+    monkeypatch.setattr(splitting, "_MIN_SHARED_BYTES", 0)
+    monkeypatch.setattr(splitting, "_MAX_SHARED_BYTES", 2 * rows[0].numel() * 4)
+    assert [len(splitting.tiles(request)) for request in requests] == [3, 3, 1]
+    with on_ray(digits()) as federation:
+        for request in requests:
+            assert close(federation.ask(request).values, simulation.ask(request).values)
+
+
+def test_sr_fca_on_workers_that_are_lost_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch, simulation: Simulation
+) -> None:
+    method = SRFCA(local=LOCAL, refine_steps=1)
+    expected = method.fit(simulation, seed=1)
+    stand_in = InProcess(lost=range(3, 10_000, 61))
+    stand_in.install(monkeypatch)
+    with on_ray(digits()) as federation:
+        result = method.fit(federation, seed=1)
+        assert federation.num_losses > 0
+    assert result.labels.tolist() == expected.labels.tolist()
+    assert close(result.models, expected.models)
+
+
+def test_runs_on_data_of_the_workers_are_analyzed_and_reported(
+    in_process: InProcess, tmp_path: Path
+) -> None:
+    experiment = config.load("rotated-digits").set(["num_clients=6", "steps=12", "local_steps=4"])
+
+    def make(data: ClientData, model: Any, **arguments: Any) -> RayFederation:
+        return on_ray([partial(cut, data, 0, 3), partial(cut, data, 3, 6)], model, **arguments)
+
+    federation = runner.make_federation(experiment, 0, make=make)
+    run = runner.run_method(experiment, "ifca", federation, seed=0)
+    analysis = analyze_run(run)
+    assert analysis.differences is not None
+    assert analysis.differences.input_shape == (8, 8)
+    saved.save(run, experiment, tmp_path / "run", analysis)
+    assert (tmp_path / "run" / "run.json").exists()
+    assert run.result.report(tmp_path / "page.html", federation).exists()
+    with pytest.raises(InputError, match="not here"):
+        analyze_run(run, sample_inputs=2)
 
 
 def test_what_shards_say_must_agree(in_process: InProcess) -> None:

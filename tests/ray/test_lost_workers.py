@@ -11,7 +11,7 @@ from torch import Tensor
 
 pytest.importorskip("ray")
 
-from srfca import LocalTraining, Simulation
+from srfca import SRFCA, LocalTraining, Simulation
 from srfca.aggregation.rules import Mean, Median
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.requests import Losses, Request, Round, Train
@@ -23,6 +23,21 @@ from tests.ray.helpers import End, Fragile, close, digits, on_ray, small_model
 pytestmark = pytest.mark.slow
 
 LOCAL = LocalTraining(steps=12, local_steps=4, batch_size=8, lr=0.3)
+
+
+def test_sr_fca_finds_the_same_when_a_worker_is_lost(cluster: LocalCluster, tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    loss, data = Fragile(str(armed), "process"), digits(6)
+    method = SRFCA(local=LOCAL, refine_steps=1)
+    expected = method.fit(Simulation(data, small_model, loss=loss), seed=1)
+    with on_ray(data, loss=loss) as federation:
+        armed.touch()
+        result = method.fit(federation, seed=1)
+        assert federation.num_losses == 1
+    assert not armed.exists()
+    assert result.labels.tolist() == expected.labels.tolist()
+    assert close(result.models, expected.models)
+    assert result.budget == expected.budget
 
 
 @pytest.mark.parametrize("ends", ["process", "node"])

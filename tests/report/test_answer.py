@@ -11,7 +11,7 @@ from srfca.analysis import (
     LayerDifference,
     Reference,
 )
-from srfca.report.answer import clusters_table, difference_lines, fairness_table, hints
+from srfca.report.answer import NOT_KEPT, clusters_table, difference_lines, fairness_table, hints
 from tests.analysis import made_up
 
 
@@ -114,7 +114,8 @@ def test_what_differs() -> None:
 
 def test_a_hint_where_nothing_is_known_of_one_model() -> None:
     scores = made_up.scores([0.5] * 4)
-    assert hints(made_up.analysis([0, 0, 1, 1]))
+    assert len(hints(made_up.analysis([0, 0, 1, 1]), kept=True)) == 1
     complete = Reference("test", scores, scores, None)
-    assert not hints(made_up.analysis([0, 0, 1, 1], reference=complete))
-    assert not hints(made_up.analysis([0, 0, 0, 0]))
+    assert not hints(made_up.analysis([0, 0, 1, 1], reference=complete), kept=True)
+    assert not hints(made_up.analysis([0, 0, 0, 0]), kept=True)
+    assert hints(made_up.analysis([0, 0, 0, 0]), kept=False) == [NOT_KEPT]

@@ -8,7 +8,13 @@ import pytest
 from scipy import stats
 
 from srfca.report.paired import paired_difference
-from srfca.report.reproduction import experiment_table, provenance, stages_table, summary_table
+from srfca.report.reproduction import (
+    experiment_table,
+    provenance,
+    shortfalls,
+    stages_table,
+    summary_table,
+)
 from srfca.report.reproduction_page import results_markdown
 from tests.report.made_up import made_up_run
 
@@ -80,6 +86,31 @@ def test_stages_of_sr_fca() -> None:
     assert stages_table("Stages", RECORDS[:1]) is None
 
 
+def test_where_sr_fca_is_behind() -> None:
+    ours = [record("sr-fca", 0, 0.8), record("sr-fca", 1, 0.9)]
+    better = [record("oracle", 0, 0.85), record("oracle", 1, 0.952)]
+    by_chance = [record("ifca", 0, 0.81, 2), record("ifca", 1, 0.99, 2)]
+    runs = [*ours, *better, *by_chance]
+    assert shortfalls(runs, TITLES, FIGURES) == [
+        "6.83 below the published 91.83",
+        "5.10 ± 1.27 below Oracle",
+    ]
+    assert shortfalls([*ours, better[0]], TITLES, {}) == []  # one seed has no interval
+    assert shortfalls(better, TITLES, FIGURES) == []
+    for run, loss in zip(runs, (2.0, 3.0, 1.0, 2.1, 3.0, 4.1), strict=True):
+        run["metrics"] |= {"accuracy": None, "loss": loss}
+    assert shortfalls(runs, TITLES, FIGURES) == ["0.95 ± 0.64 above Oracle"]
+
+
+def test_distances_to_the_optimum_where_it_is_known() -> None:
+    runs = [record("sr-fca", 0, 0.8), record("oracle", 0, 0.8)]
+    assert "distance to w*" not in experiment_table("Title", runs, TITLES, {}).columns
+    runs[0]["metrics"]["distance_to_optimum"] = 0.25
+    table = experiment_table("Title", runs, TITLES, {})
+    place = table.columns.index("distance to w*")
+    assert [line[place] for line in table.cells] == ["0.25", "-"]
+
+
 def test_the_papers_table() -> None:
     table = summary_table(
         "All", {"a": RECORDS, "b": RECORDS[:1]}, TITLES, {"v1": {"b": {"ifca": 4.5}}}
@@ -94,7 +125,11 @@ def test_the_page_says_where_and_when() -> None:
     assert provenance(RECORDS) == (
         "6 runs on a fast machine; 6 minutes; 2026-11-10 to 2026-11-11; srfca 1.0."
     )
-    text = results_markdown({"a": RECORDS}, TITLES, {"v1": {}}, "srfca reproduce a")
+    text = results_markdown(
+        {"a": RECORDS}, TITLES, {"v1": {}}, "srfca reproduce a", "measured", {"a": ["steps=3"]}
+    )
     assert text.startswith("`srfca reproduce a`: 6 runs on a fast machine")
     assert "### a, measured" in text
+    assert "With steps=3." in text
+    assert "**SR-FCA is below no published figure" in text
     assert "| ONE_SHOT |" in text

@@ -1,4 +1,4 @@
-"""A run that goes on, as seen from another process and in a browser."""
+"""A run in progress, as seen from another process and in a browser."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_is_shown_of_stages_rounds_moves_and_missing_clients(tmp_path: Path
     ]  # fmt: skip
     assert shown.alarms == [
         "No reply in the last round (it is busy): f.",
-        "The answer is doubtful so far: no gap.",
+        "This result is uncertain so far: no gap.",
     ]
     facts = {fact.title: fact.value for fact in shown.facts}
     assert facts["moved in the last stage"] == facts["missing in the last round"] == "1"

@@ -217,5 +217,6 @@ def _check(rows: Tensor) -> None:
     )
     require(
         rows.is_floating_point(),
-        f"rows must be floating-point numbers, not {rows.dtype}: means of integers are no integers",
+        f"rows must be floating-point numbers, not {rows.dtype}: the mean of integers need not be "
+        "an integer",
     )

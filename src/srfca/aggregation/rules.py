@@ -124,8 +124,8 @@ class Median:
 class GeometricMedian:
     """The point with the smallest sum of distances to the rows; all clients have equal weight.
 
-    It bears up to half of the rows being corrupt, and unlike the coordinate-wise median it does not
-    depend on the coordinates.
+    It tolerates up to half of the rows being corrupt, and unlike the coordinate-wise median it does
+    not depend on the coordinates.
 
     Examples:
         >>> import torch
@@ -205,7 +205,7 @@ class Krum:
     """The row that is nearest to most others; few rows that Krum cannot judge give their median.
 
     Args:
-        beta: The fraction of corrupt clients, in [0, 1/2), as far as Krum bears it.
+        beta: The fraction of corrupt clients, in [0, 1/2), as far as Krum tolerates it.
         at_least: Corrupt clients to tolerate in small clusters too, if beta is not 0.
 
     Raises:
@@ -270,7 +270,8 @@ class Bulyan:
     """The mean of the values nearest to the median, of rows that Krum chooses.
 
     Args:
-        beta: The fraction of corrupt clients, in [0, 1/2), as far as Bulyan bears it: a quarter.
+        beta: The fraction of corrupt clients, in [0, 1/2), as far as Bulyan tolerates it: a
+            quarter.
         at_least: As in ``Krum``.
 
     Raises:

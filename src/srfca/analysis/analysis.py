@@ -51,7 +51,7 @@ class Analysis:
 
     Args:
         method: Name of the method.
-        seed: Of the run.
+        seed: Seed of the run.
         client_ids: The m clients.
         labels: ``[m]`` their clusters, -1 for none.
         clustered: Whether the method finds clusters.

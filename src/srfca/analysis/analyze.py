@@ -47,15 +47,15 @@ def analyze(
     by class. docs/answer.md says what each number means, and what clients reveal.
 
     Args:
-        result: Of the run.
+        result: Result of the run.
         federation: The clients of the result.
         reference: What the answer is compared with (``train_reference``); None takes what the run
             itself has tried, if anything.
         differences: Ask for sums of the clients' data, to say what differs between clusters.
         replicates: How many times clients resample their data.
-        feature_names: Of the inputs, in order. None takes those of the table that the clients were
-            made of, if they were (``Result.schema``), and shows means in its units.
-        class_names: Of the classes, in order; None takes those of the table.
+        feature_names: Names of the inputs, in order. None takes those of the table that the clients
+            were made of, if they were (``Result.schema``), and shows means in its units.
+        class_names: Names of the classes, in order; None takes those of the table.
         input_shape: The shape of an input, such as that of an image.
         sample_inputs: With ``differences``, keep this many training samples of each cluster, if
             inputs are images. Whoever gets the analysis sees them, and real clients never send

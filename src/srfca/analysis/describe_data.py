@@ -95,7 +95,7 @@ def describe_data(
         federation: The clients.
         labels: ``[m]`` their clusters.
         clusters: ``[q]`` labels of the clusters to describe.
-        names: Of features and classes.
+        names: Names of features and classes.
 
     Raises:
         InputError: If there are not as many names as features or classes.

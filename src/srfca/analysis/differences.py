@@ -12,10 +12,11 @@ class FeatureDifference:
     """A feature whose mean differs.
 
     Args:
-        name: Of the feature; ``input 3`` if it has none, ``target`` for targets that are values.
+        name: Name of the feature; ``input 3`` if it has none, ``target`` for targets that are
+            values.
         mean: Over the cluster's samples.
         others: Over those of all other clients.
-        difference: Of the means, in standard deviations within both (Cohen's d).
+        difference: Difference of the means, in standard deviations within both (Cohen's d).
     """
 
     name: str
@@ -46,7 +47,7 @@ class ClusterDifference:
     Args:
         cluster: Its label.
         samples: Samples that were summed up.
-        class_names: Of the classes; empty if targets are values.
+        class_names: Names of the classes; empty if targets are values.
         class_shares: Share of each class among the cluster's samples.
         other_shares: The same of all other clients.
         class_differences: By how many standard deviations the inputs of each class differ, as a

@@ -17,7 +17,7 @@ from srfca.federation.replies import ClientScores
 Array = NDArray[np.float64]
 
 WORST_FRACTION = 0.1
-"""Part of the clients whose mean score is reported besides the mean over all."""
+"""Part of the clients whose mean score is reported in addition to the mean over all."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Gain:
 
     Args:
         mean: Mean over the clients: of accuracy, or of loss that is less.
-        standard_error: Of the mean; infinite for a single client.
+        standard_error: Standard error of the mean; infinite for a single client.
         relative: The mean, relative to the other answer's mean loss; None for accuracies.
         clients: How many clients it is over.
         losing: How many of them do worse than with the other answer.

@@ -14,7 +14,7 @@ class LayerDifference:
     """How much the clusters' models differ in one layer.
 
     Args:
-        name: Of the layer.
+        name: Name of the layer.
         difference: Root mean square distance of two clusters' parameters, divided by how far they
             have moved from the initial model.
     """

@@ -15,8 +15,13 @@ _NAMES = 5
 """Names that a sentence lists."""
 
 
-def answer(analysis: Analysis) -> str:
-    """Return the answer in a few sentences: what was found, what it gains, how sure it is."""
+def answer(analysis: Analysis, doubt: bool = True) -> str:
+    """Return the answer in a few sentences: what was found, what it gains, how sure it is.
+
+    Args:
+        analysis: The answer.
+        doubt: Whether to say why the decision is doubtful, if it is.
+    """
     match analysis.verdict:
         case "clusters":
             parts = [
@@ -24,11 +29,12 @@ def answer(analysis: Analysis) -> str:
                 _gains(analysis),
                 *_certainty(analysis),
                 _losers(analysis),
+                _doubt(analysis) if doubt else "",
             ]
         case "together":
-            parts = [_together(analysis), _outsiders(analysis), _decided(analysis)]
+            parts = [_together(analysis), _outsiders(analysis), _decided(analysis, doubt)]
         case "alone":
-            parts = [_alone(analysis), _decided(analysis)]
+            parts = [_alone(analysis), _decided(analysis, doubt)]
         case "none":
             clients = count_of(len(analysis.client_ids), "client")
             parts = [f"{analysis.method} does not look for clusters among its {clients}."]
@@ -86,7 +92,7 @@ def _certainty(analysis: Analysis) -> list[str]:
     """Say how many clients are placed surely, and which are doubtful."""
     confidence = analysis.confidence
     if confidence is None:
-        return ["How sure this is cannot be said without held-out data."]
+        return ["Confidence is unavailable without held-out data."]
     values = confidence.confidence
     placed = np.isfinite(values)
     sure = int((values[placed] >= SURE).sum())
@@ -155,13 +161,21 @@ def _alone(analysis: Analysis) -> str:
     return f"{text}; {name} would be {_verdict_on(considered[name], alone)}."
 
 
-def _decided(analysis: Analysis) -> str:
+def _doubt(analysis: Analysis) -> str:
+    """Say why the decision is doubtful, if it is."""
+    decision = analysis.decision
+    if decision is None or decision.warning is None:
+        return ""
+    return f"This is doubtful: {decision.warning}."
+
+
+def _decided(analysis: Analysis, doubt: bool) -> str:
     """Say how sure the decision is, where there is no confidence by client."""
     decision = analysis.decision
     if decision is None or decision.standard_errors is None:
         return ""
     if decision.warning is not None:
-        return f"This is doubtful: {decision.warning}."
+        return _doubt(analysis) if doubt else ""
     errors = decision.standard_errors
     return f"The next best answer is {errors:.1f} standard errors behind on held-out data."
 
@@ -190,20 +204,15 @@ def _clustering(score: float, one: float) -> str:
     """Say what clustering would bring over one model; scores are as of ``_considered``.
 
     >>> _clustering(0.821, 0.82), _clustering(-3.0, -0.2)
-    ('clustering gains 0.1 points over one model', 'clustering has 15.0 times its loss')
+    ('clustering gains 0.1 points over one model', 'the loss of clustering is 15.0 times as high')
     """
     if score >= one:
-        return f"clustering gains {_difference(score, one)} over one model"
+        if one < 0:
+            return f"clustering has a loss that is {100 * (1 - score / one):.1f}% lower"
+        return f"clustering gains {100 * (score - one):.1f} points over one model"
     if one < 0 and score < 2 * one:
-        return f"clustering has {score / one:.1f} times its loss"
+        return f"the loss of clustering is {score / one:.1f} times as high"
     return f"clustering is {_verdict_on(score, one)}"
-
-
-def _difference(score: float, other: float) -> str:
-    """Return a difference of scores: accuracies, or negative losses."""
-    if other >= 0 and score >= 0:
-        return f"{100 * (score - other):.1f} points"
-    return f"{100 * (score - other) / max(abs(other), np.finfo(float).tiny):.1f}% of the loss"
 
 
 def _verdict_on(score: float, other: float) -> str:

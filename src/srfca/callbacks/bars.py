@@ -97,7 +97,7 @@ def bar_html(name: str, done: int, steps: int, seconds: float, is_done: bool = F
     """Return a bar as HTML.
 
     Args:
-        name: Of the stage.
+        name: Name of the stage.
         done: Local steps so far.
         steps: In all, 0 if unknown.
         seconds: Since the stage began.

@@ -23,7 +23,7 @@ def make_trackers(texts: Iterable[str], name: str) -> list[Tracker]:
     Args:
         texts: Each is ``KIND`` or ``KIND:PLACE``: TensorBoard's folder, MLflow's experiment, W&B's
             project.
-        name: Of the run.
+        name: Name of the run.
 
     Returns:
         A tracker for each text.

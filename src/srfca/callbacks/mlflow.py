@@ -19,7 +19,7 @@ class MLflow(Tracker):
         experiment: Name of MLflow's experiment; it is created if it is missing.
         tracking_uri: The server, or ``sqlite:///`` and a file; None is ``MLFLOW_TRACKING_URI``, or
             MLflow's default: ``mlflow.db`` in the current folder.
-        name: Of the run; None is the method and the seed.
+        name: Name of the run; None is the method and the seed.
 
     Raises:
         InputError: If the package mlflow is missing.

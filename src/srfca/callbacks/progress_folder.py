@@ -201,7 +201,7 @@ class ProgressFolder(Monitor):
 
     @contextmanager
     def noting_warnings(self) -> Iterator[None]:
-        """Note Python's warnings inside the ``with`` block, besides showing them.
+        """Note Python's warnings inside the ``with`` block, in addition to showing them.
 
         Yields:
             Nothing.

@@ -16,7 +16,8 @@ class TensorBoard(Tracker):
 
     Args:
         folder: Each run has a folder in it.
-        name: Of the run's folder; None is the method and the seed. If it exists, a number is added.
+        name: Name of the run's folder; None is the method and the seed. If it exists, a number is
+            added.
 
     Raises:
         InputError: If the package tensorboard is missing, or the folder cannot be written to.

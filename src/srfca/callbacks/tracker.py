@@ -24,7 +24,7 @@ class Tracker(Monitor):
     run continues.
 
     Args:
-        name: Of the run; None is the method and the seed.
+        name: Name of the run; None is the method and the seed.
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
@@ -56,7 +56,7 @@ class Tracker(Monitor):
         """Begin a run with these parameters.
 
         Args:
-            name: Of the run.
+            name: Name of the run.
             parameters: What tables of runs show.
         """
 

@@ -13,7 +13,7 @@ class WandB(Tracker):
 
     Args:
         project: Its name.
-        name: Of the run; None is the method and the seed.
+        name: Name of the run; None is the method and the seed.
         options: Further arguments of ``wandb.init``, such as ``dir`` or ``mode``.
 
     Raises:

@@ -18,7 +18,7 @@ def show_answer(
     Args:
         analysis: The answer.
         path: Where the clients' clusters are saved, if they are.
-        title: Of the table of clusters.
+        title: Title of the table of clusters.
         truth: A sentence about the true clusters, if they are known.
     """
     table = answer.clusters_table(analysis)

@@ -113,6 +113,7 @@ def compare(
     from srfca.experiments.executor import RunExecutor
     from srfca.experiments.parallel import default_jobs, run_parallel
     from srfca.report import tables as files
+    from srfca.report.answer import NOT_KEPT
 
     with interruptible(), kept_runs(out, report) as folder:
         for path in table or []:
@@ -171,6 +172,8 @@ def compare(
             files.write(summary, path)
         if not as_json:
             show_report(summary, comparison.reused, len(specs), answers, reference)
+            if out is None:
+                show(NOT_KEPT)
             if report is not None:
                 show(f"Report: {report}")
     if failures:
@@ -181,8 +184,8 @@ def compare(
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer of a run, and the file with its clusters, if it is saved."""
+class AnalyzedRun:
+    """A run with its answer, and the file with its clusters if it is saved."""
 
     metrics: Metrics
     analysis: Analysis
@@ -199,7 +202,7 @@ def _reference_executor(executor: RunExecutor) -> RunExecutor:
 
 def _answers(
     executor: RunExecutor, comparison: Comparison, reference: Comparison | None, keeps: bool
-) -> list[Answer]:
+) -> list[AnalyzedRun]:
     """Compare the answers of all runs with Global and Local, if these ran, and save them again.
 
     Args:
@@ -220,7 +223,7 @@ def _answers(
         if folder is not None and analysis is not outcome.analysis:
             save_answer(analysis, folder)
         path = folder / CLUSTERS_FILE if folder is not None and keeps else None
-        answers.append(Answer(outcome.metrics, analysis, path))
+        answers.append(AnalyzedRun(outcome.metrics, analysis, path))
     return answers
 
 
@@ -228,7 +231,7 @@ def show_report(
     report: Report,
     reused: int,
     total: int,
-    answers: Sequence[Answer] = (),
+    answers: Sequence[AnalyzedRun] = (),
     reference: Comparison | None = None,
 ) -> None:
     """Print the tables of a comparison, its notes, and the clusters that were found.
@@ -237,7 +240,8 @@ def show_report(
         report: The comparison.
         reused: How many runs were read from disk.
         total: How many runs there are.
-        answers: Of the runs; that of the first method that needs no number of clusters is shown.
+        answers: The runs that find clusters. That of the first method that needs no number of
+            clusters is shown, or else the first one.
         reference: Runs of Global and Local that are not part of the comparison.
     """
     from srfca.cli import tables
@@ -256,7 +260,8 @@ def show_report(
         show(tables.summary_table(table))
     for note in report.notes:
         show(note)
-    first = next((answer for answer in answers if answer.metrics["k"] is None), None)
+    without_k = [answer for answer in answers if answer.metrics["k"] is None]
+    first = next(iter(without_k or answers), None)
     if len({run["seed"] for run in report.runs}) == 1:
         for run in report.runs:
             shown = first is not None and run is first.metrics
@@ -271,16 +276,17 @@ def show_report(
             show(f"Reference: {line}")
     if first is None:
         return
-    method = first.metrics["method"]
+    method, k = first.metrics["method"], first.metrics["k"]
     runs = [*report.runs, *(() if reference is None else reference.metrics)]
     gains = gains_sentence(
-        [run for run in runs if run["method"] == method],
+        [run for run in runs if (run["method"], run["k"]) == (method, k)],
         [run for run in runs if run["method"] in {TOGETHER, ALONE} - {method}],
     )
     if gains:
         show(gains)
     show("")
-    title = f"Clusters of {first.metrics['name']}, seed {first.metrics['seed']}"
+    name = first.metrics["name"] if k is None else f"{first.metrics['name']}, K={k}"
+    title = f"Clusters of {name}, seed {first.metrics['seed']}"
     show_answer(first.analysis, first.path, title, truth_sentence(first.metrics))
 
 

@@ -27,6 +27,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "srfca resume": [
         ("Continue 'srfca run rotated-mnist --out mnist --journal'", "srfca resume mnist"),
+        ("The same on another Ray cluster", "srfca resume mnist --ray 10.0.0.2:6379"),
     ],
     "srfca compare": [
         ("The methods of an experiment, over five seeds", "srfca compare rotated-digits --seeds 5"),

@@ -359,7 +359,7 @@ def split_list(text: str, option: str) -> list[str]:
 def method_keys(text: str) -> list[str]:
     """Return the keys of the methods of ``--methods``, each given by key or displayed name.
 
-    ``all`` stands for every registered method that is not named besides.
+    ``all`` stands for every registered method that is not named.
 
     Raises:
         InputError: If there are none.

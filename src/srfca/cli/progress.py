@@ -34,7 +34,7 @@ class RunsProgress:
         total: Number of runs.
         parallel: Whether there are several processes.
         lines: Print a line for each run if standard error is not a terminal.
-        kind: Of the runs, before the word "runs" and the numbers of lines.
+        kind: Kind of the runs, before the word "runs" and the numbers of lines.
     """
 
     def __init__(self, total: int, parallel: bool, lines: bool, kind: str = "") -> None:

@@ -89,6 +89,14 @@ def reproduce(
             "ablations.md.",
         ),
     ] = False,
+    reduced: Annotated[
+        bool,
+        typer.Option(
+            "--reduced",
+            help="Small versions of the experiments that need a GPU, for two CPU cores; they have "
+            "a section of their own in results.md.",
+        ),
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Repeatable."),
@@ -107,13 +115,14 @@ def reproduce(
     from srfca.cli.execute import execute_with_progress
     from srfca.cli.progress import RunsProgress
     from srfca.experiments.paper import plan
-    from srfca.experiments.paper.studies import AblationStudy, Reproduction
+    from srfca.experiments.paper.studies import AblationStudy, ReducedReproduction, Reproduction
     from srfca.experiments.parallel import default_jobs, uses_gpu
     from srfca.experiments.recording import RecordingExecutor
 
     deadline = None if time_limit is None else time.time() + time_limit
     with interruptible():
-        kind = AblationStudy if ablations else Reproduction
+        require(not (ablations and reduced), "--ablations and --reduced are different studies")
+        kind = AblationStudy if ablations else ReducedReproduction if reduced else Reproduction
         study: Study = kind.load(names or [], quick, set_ or [])
         keys = None if methods is None else split_list(methods, "--methods")
         experiments = _with_data(study.experiments, data_dir)

@@ -116,6 +116,7 @@ def run(
     from srfca.engine import Simulation
     from srfca.experiments import runner, saved
     from srfca.experiments.answer import CLUSTERS_FILE, analyze_run, num_samples
+    from srfca.experiments.metrics import elapsed_of
     from srfca.experiments.views import view_of
     from srfca.locks import locked
     from srfca.methods import Monitors
@@ -177,10 +178,10 @@ def run(
             experiment, seed, options.device, options.data_dir, bars, make=make
         )
         notes.callback(runner.close, federation)
-        if runner.guesses_k(experiment, method, federation.data.truth):
+        if runner.guesses_k(experiment, method, federation.truth):
             warnings.warn(
-                f"{made.name} needs the number of clusters, and nobody knows it: it takes "
-                f"k={made.k}; choose another with --k",
+                f"{made.name} needs the number of clusters, which is unknown; using k={made.k} "
+                "(choose another with --k)",
                 SrfcaWarning,
                 stacklevel=2,
             )
@@ -188,7 +189,7 @@ def run(
             experiment, method, federation, seed, Monitors(callbacks), journal_folder
         )
         if previous is not None:
-            finished = replace(finished, seconds=previous["seconds"])
+            finished = replace(finished, elapsed=elapsed_of(previous))
         if input_statistics:
             described = finished.result.with_input_statistics(federation)
             finished = replace(finished, result=described)
@@ -220,19 +221,28 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of 'srfca run --journal'.")],
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="As of 'srfca run'; default: what the run was given."),
+        typer.Option(
+            metavar="FILE", help="Same as in 'srfca run'; default: what the run was given."
+        ),
     ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[:PLACE]", help="As of 'srfca run'; default: what the run was given."
+            metavar="KIND[:PLACE]", help="Same as in 'srfca run'; default: what the run was given."
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]", help="As of 'srfca run'; default: what the run was given."
         ),
     ] = None,
 ) -> None:
     """Continue a run that was killed."""
     from srfca.cli import saved_command
 
-    given = {name: value for name, value in (("report", report), ("track", track)) if value}
+    chosen = {"report": report, "track": track, "ray": ray}
+    given = {name: value for name, value in chosen.items() if value}
     run(**saved_command.read(folder) | given, out=folder, journal=True)
 
 
@@ -260,8 +270,10 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
     if result.decision is not None:
         show(result.decision)
         notes = next(s.notes for s in reversed(result.history) if "decision" in s.notes)
-    if notes.get("warning") and (result.partition.num_clusters > 1 or result.decision is not None):
-        show(f"Doubtful: {notes['warning']}.")
+    doubt = notes.get("warning")
+    said = doubt is not None and doubt in analysis.sentence()
+    if doubt and not said and (result.partition.num_clusters > 1 or result.decision is not None):
+        show(f"Doubtful: {doubt}.")
     for name, why in result.history[0].notes.get("screened", {}).items():
         show(f"Screened client {name!r}: {why}.")
     if result.privacy is not None:
@@ -270,5 +282,5 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
     show("Cost per client", style="bold")
     show(tables.summary_table(summary.costs([metrics])))
     show_answer(analysis, path, truth=truth_sentence(metrics))
-    for hint in hints(analysis):
+    for hint in hints(analysis, kept=path is not None):
         show(hint)

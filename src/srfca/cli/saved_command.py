@@ -15,7 +15,7 @@ FORMAT = 1
 _REMEDY = "start the run again with 'srfca run' and its options, and --overwrite"
 _PATHS = ("data", "data_dir", "report")
 _NOT_SAVED = ("out", "journal", "overwrite", "literal")
-_FREE = {"as_json": None, "report": None, "track": None}
+_FREE = {"as_json": None, "report": None, "track": None, "ray": None}
 """What may differ when a run is continued: it does not change the result."""
 
 

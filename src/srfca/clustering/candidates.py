@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -69,16 +70,21 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """A candidate with the matrix that its threshold applies to, and its clusters."""
+    """A candidate with the matrix that its threshold applies to, and its clusters' labels."""
 
     candidate: Candidate
     matrix: Matrix
-    partition: Partition
+    labels: Labels
 
     @property
     def graph(self) -> Graph:
         """The graph at the threshold."""
         return threshold_graph(self.matrix, self.candidate.threshold)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """The clusters."""
+        return Partition(self.labels)
 
 
 def evaluate_candidates(
@@ -141,10 +147,9 @@ def _evaluate(
     clustered: _Clustered, matrix: Matrix, metric: ThresholdMetric, min_size: int
 ) -> Evaluated:
     """Return a candidate with its disagreement."""
-    partition = Partition(clustered.labels)
     wrong, minority = clustered.disagreements, clustered.minority
-    prior = PRIOR_PER_CLIENT * len(partition)
-    sizes = np.bincount(partition.labels)
+    prior = PRIOR_PER_CLIENT * len(clustered.labels)
+    sizes = np.bincount(clustered.labels)
     is_large = sizes >= max(min_size, 2)
     candidate = Candidate(
         metric=metric,
@@ -154,7 +159,7 @@ def _evaluate(
         smoothed_disagreement=(wrong + prior) / (minority + prior),
         disagreement=wrong / minority,
     )
-    return Evaluated(candidate, matrix, partition)
+    return Evaluated(candidate, matrix, clustered.labels)
 
 
 def _minority(num_edges: int, num_vertices: int) -> float:

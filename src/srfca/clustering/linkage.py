@@ -9,7 +9,7 @@ import numpy as np
 
 from srfca.clustering.graph import cluster_graph
 from srfca.clustering.matrix import Matrix, check_distances
-from srfca.clustering.partition import Partition
+from srfca.clustering.partition import Labels, Partition
 from srfca.clustering.threshold import choose_threshold
 from srfca.errors import require, unknown
 
@@ -98,8 +98,26 @@ def agglomerate(
     if k is None:
         labels = hierarchy.fcluster(tree, threshold, criterion="distance")
     else:
-        labels = hierarchy.cut_tree(tree, n_clusters=k).ravel()
+        labels = cut_in(tree, k)
     return Cut(Partition(labels), tree[:, 2], reason)
+
+
+def cut_in(tree: Matrix, k: int) -> Labels:
+    """Return the clusters that are left after all but the last ``k - 1`` merges of a tree: ``[m]``.
+
+    Args:
+        tree: ``[m - 1, 4]``, as of ``scipy.cluster.hierarchy.linkage``.
+        k: The number of clusters.
+
+    Examples:
+        >>> cut_in(np.array([[0, 2, 1.0, 2], [1, 3, 2.0, 3]]), 2).tolist()
+        [3, 1, 3]
+    """
+    count = len(tree) + 1
+    labels = np.arange(count)
+    for number, (left, right) in enumerate(tree[: count - k, :2].astype(np.int64)):
+        labels[(labels == left) | (labels == right)] = count + number
+    return labels
 
 
 def find_groups(distances: Matrix, min_size: int = 2, seed: int = 0) -> tuple[Partition, str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from srfca.clustering.agreement import adjusted_rand_index, normalized_mutual_information
 from srfca.errors import require
 
 Indices = NDArray[np.int64]
@@ -261,9 +262,8 @@ class Partition:
         Returns:
             At most 1, for equal partitions; about 0 for a partition at random.
         """
-        from sklearn.metrics import adjusted_rand_score
-
-        return float(adjusted_rand_score(truth._with_singletons(), self._with_singletons()))
+        self._check_same_clients(truth)
+        return adjusted_rand_index(truth._with_singletons(), self._with_singletons())
 
     def nmi(self, truth: Partition) -> float:
         """Return the normalized mutual information; an unclustered client is a cluster of one.
@@ -274,22 +274,22 @@ class Partition:
         Returns:
             From 0 to 1.
         """
-        from sklearn.metrics import normalized_mutual_info_score
-
-        return float(
-            normalized_mutual_info_score(truth._with_singletons(), self._with_singletons())
-        )
+        self._check_same_clients(truth)
+        return normalized_mutual_information(truth._with_singletons(), self._with_singletons())
 
     def _contingency(self, truth: Partition) -> sparse.csr_array:
         """Count the clients that each cluster shares with each true cluster: ``[k, k_true]``."""
-        require(
-            len(self) == len(truth),
-            f"the partitions have {len(self)} and {len(truth)} clients: they cannot be compared",
-        )
+        self._check_same_clients(truth)
         both = (self.labels >= 0) & (truth.labels >= 0)
         pairs = (self.labels[both], truth.labels[both])
         shape = (max(self.num_clusters, 1), max(truth.num_clusters, 1))
         return sparse.coo_array((np.ones(int(both.sum()), np.int64), pairs), shape=shape).tocsr()
+
+    def _check_same_clients(self, other: Partition) -> None:
+        require(
+            len(self) == len(other),
+            f"the partitions have {len(self)} and {len(other)} clients: they cannot be compared",
+        )
 
     def _fraction_wrong(self, num_right: float) -> float:
         """Return the fraction of clients that are not right; 0 if there are none."""

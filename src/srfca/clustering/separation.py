@@ -3,7 +3,7 @@
 The separation of a cluster is the mean distance to the nearest other cluster, divided by the mean
 distance within. It is large for real groups, about 1 where a group was cut in two, and lower where
 several groups were joined than where they are not, so that the number of clusters is where it
-peaks. It bears unknown distances.
+peaks. Distances may be unknown.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SeparatedClusters:
 
     Args:
         partition: Clusters of fewer than ``min_size`` clients are unclustered.
-        separation: Of the least separated cluster.
+        separation: Separation of the least separated cluster.
     """
 
     partition: Partition

@@ -214,12 +214,11 @@ def _is_clean(candidate: Candidate, num_clients: int) -> bool:
 def _margin(best: Evaluated, evaluated: Sequence[Evaluated]) -> tuple[float, float]:
     """Return the thresholds around the best one between which the clusters stay the same."""
     rivals = [item for item in evaluated if item.candidate.metric == best.candidate.metric]
-    same = [item.partition == best.partition for item in rivals]
     position = next(i for i, item in enumerate(rivals) if item.candidate == best.candidate)
     low = high = position
-    while low > 0 and same[low - 1]:
+    while low > 0 and rivals[low - 1].partition == best.partition:
         low -= 1
-    while high + 1 < len(rivals) and same[high + 1]:
+    while high + 1 < len(rivals) and rivals[high + 1].partition == best.partition:
         high += 1
     return rivals[low].candidate.threshold, rivals[high].candidate.threshold
 

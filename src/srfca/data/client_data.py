@@ -72,7 +72,7 @@ class Samples:
 
         Args:
             device: Where the samples are to be.
-            dtype: Of floating-point entries.
+            dtype: Data type of floating-point entries.
         """
         x, y = (t.to(device, dtype if t.is_floating_point() else t.dtype) for t in (self.x, self.y))
         return Samples(x, y, self.sizes.to(device))

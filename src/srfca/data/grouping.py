@@ -36,7 +36,7 @@ class Owners:
         """Return the owners of rows from a column of names or numbers.
 
         Args:
-            name: Of the column, for error messages.
+            name: Name of the column, for error messages.
             column: ``[n]`` strings or whole numbers.
 
         Raises:
@@ -70,7 +70,7 @@ def marked_test_rows(name: str, column: NDArray[Any], owners: Owners) -> NDArray
     """Tell which rows are test samples, ``[n]``.
 
     Args:
-        name: Of the column, for error messages.
+        name: Name of the column, for error messages.
         column: ``[n]`` "train" and "test", 0 and 1, or truth values.
         owners: Whose rows they are, for error messages.
 
@@ -123,7 +123,7 @@ def true_clusters(name: str, column: NDArray[Any], owners: Owners) -> Partition:
     """Return the true partition, from a column that has each client's cluster in all of its rows.
 
     Args:
-        name: Of the column, for error messages.
+        name: Name of the column, for error messages.
         column: ``[n]`` strings, whole numbers or truth values.
         owners: Whose rows they are.
 

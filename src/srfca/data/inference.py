@@ -78,7 +78,7 @@ def infer_target(
     Whole numbers are classes, unless they are many with gaps. What remains is unclear.
 
     Args:
-        name: Of the column, for error messages.
+        name: Name of the column, for error messages.
         column: ``[n, ...]`` targets.
         kind: Classes or values, if that is known.
 
@@ -145,7 +145,7 @@ def _categories(name: str, column: NDArray[Any]) -> tuple[str, ...]:
         len(values) <= MAX_CATEGORIES,
         f"column {name!r} has {len(values)} different strings, such as {values[0]!r}; a feature "
         f"can have at most {MAX_CATEGORIES}: leave it out by naming the features (features=[...], "
-        "--features on the command line), or make numbers of it",
+        "--features on the command line), or convert it to numbers",
     )
     return tuple(values)
 

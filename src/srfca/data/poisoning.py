@@ -20,7 +20,7 @@ def flip_labels(data: ClientData, clients: Sequence[int] | NDArray[np.int64]) ->
     are not.
 
     Args:
-        data: Of all clients.
+        data: Data of all clients.
         clients: Positions of those whose labels are flipped.
 
     Returns:

@@ -289,8 +289,8 @@ def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
     kind = values.dtype.kind
     if kind in _TIMES:
         raise InputError(
-            f"column {name!r} holds {_TIMES[kind]} ({values.dtype}), which are not numbers: make "
-            "numbers of it (an hour, a weekday, days since a date), or leave it out"
+            f"column {name!r} holds {_TIMES[kind]} ({values.dtype}), which are not numbers: "
+            "convert it to numbers (an hour, a weekday, days since a date), or leave it out"
         )
     require(kind in "biufU", f"column {name!r} holds {values.dtype}, not numbers or strings")
     if kind == "f":
@@ -315,8 +315,8 @@ def _from_objects(name: str, values: NDArray[Any]) -> NDArray[Any]:
         return _stack(name, values)
     types = sorted({type(value).__name__ for value in values})
     raise InputError(
-        f"column {name!r} holds values of type {', '.join(types)}: make numbers or strings of all "
-        "of them, or leave it out"
+        f"column {name!r} holds values of type {', '.join(types)}: convert all "
+        "of them to numbers or strings, or leave it out"
     )
 
 

@@ -124,7 +124,7 @@ class ModelSet:
             source: Where losses are asked for.
             models: ``[c, P]``
             clients: ``[c]`` whose models they are; None is all clients.
-            subsample: Of the samples that losses are computed on.
+            subsample: Subsample of the samples that losses are computed on.
         """
         everyone = np.arange(len(models))
         return cls(source, models, everyone if clients is None else clients, everyone, subsample)
@@ -143,11 +143,11 @@ class ModelSet:
 
         Args:
             source: Where losses are asked for.
-            client_ids: Of all clients.
+            client_ids: Ids of all clients.
             models: ``[k, P]``
             partition: The clusters.
             limit: If given, this many clients represent a cluster, always the same ones.
-            subsample: Of the samples that losses are computed on.
+            subsample: Subsample of the samples that losses are computed on.
         """
         clients = clustered = np.flatnonzero(partition.labels >= 0)
         if limit is not None:

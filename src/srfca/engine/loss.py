@@ -64,7 +64,7 @@ def constant_loss(loss: Loss, targets: Tensor, num_outputs: int) -> float | None
     Args:
         loss: The loss.
         targets: ``[n, ...]``
-        num_outputs: Of the model: the number of classes for the cross entropy.
+        num_outputs: Number of outputs of the model: the number of classes for the cross entropy.
 
     >>> from torch import tensor
     >>> constant_loss(squared_error, tensor([1.0, 3.0]), 1)

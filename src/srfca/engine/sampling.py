@@ -59,7 +59,7 @@ class Sampler:
     Args:
         samples: Training data of all clients.
         words: ``[m]`` hashes of the client ids, which every draw starts from.
-        dtype: Of the sample weights.
+        dtype: Data type of the sample weights.
     """
 
     samples: Samples

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from srfca.clustering.partition import Partition
 from srfca.data.client_data import ClientData, Samples, hold_out
 from srfca.data.schema import Schema
 from srfca.engine.augment import Augmentation, AugmentationName, augmentation_named
@@ -77,7 +78,7 @@ class Simulation:
             and shift a little), or a callable (``Augmentation``) that changes training images at
             random. Evaluation never uses it.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ...
-        precision: Of matrix products and convolutions: ``float32``, ``tf32`` or ``bf16``
+        precision: Precision of matrix products and convolutions: ``float32``, ``tf32`` or ``bf16``
             (docs/speed.md shows their effect); ``auto`` is tf32 on a GPU, float32 elsewhere. Rows
             are float32.
         compile: Train through ``torch.compile``, on a GPU. It takes time at first, and pays off for
@@ -230,6 +231,16 @@ class Simulation:
         return self.data.schema
 
     @property
+    def truth(self) -> Partition | None:
+        """The true partition, where it is known."""
+        return self.data.truth
+
+    @property
+    def optima(self) -> Tensor | None:
+        """The best model of each true cluster ``[k*, P]``, where it is known."""
+        return self.data.optima
+
+    @property
     def optimizer_states(self) -> OptimizerStates:
         """Optimizer states that clients keep between rounds (``LocalTraining.keep_state``)."""
         return self._trainer.optimizer_states
@@ -377,7 +388,7 @@ class Simulation:
             )
         require(
             not (algorithm.phases and local.keep_state),
-            "keep_state and phases do not go together: the optimizer starts anew in each phase",
+            "keep_state and phases do not go together: the optimizer restarts in each phase",
         )
         for phase in algorithm.phases:
             self._check_coordinates(phase.coordinates, "the coordinates of a phase")

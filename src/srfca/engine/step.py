@@ -54,9 +54,9 @@ class Block:
         anchors: ``[c, P]`` what the proximal term pulls to.
         corrections: ``[c, P]`` added to every gradient, or None.
         plan: Their batches.
-        state: Their optimizer state, None to start anew.
+        state: Their optimizer state, None to restart.
         rows: ``[c, P]``, where the trained models are written.
-        seed: Of the module's own random numbers, if it draws any.
+        seed: Seed of the module's own random numbers, if it draws any.
     """
 
     starts: Tensor

@@ -20,7 +20,7 @@ from srfca.engine.sampling import BatchPlan, Sampler
 from srfca.engine.step import Block, Trainable
 from srfca.errors import require
 from srfca.federation.coordinates import Coordinates
-from srfca.federation.local_training import LocalTraining
+from srfca.federation.local_training import KEPT_TRAININGS, LocalTraining
 from srfca.models.rows import Layout, as_slice
 from srfca.random import Key, streams
 
@@ -227,12 +227,12 @@ class Trainer:
     def _states_of(
         self, training: tuple[int, str], first: bool, keep: bool
     ) -> dict[Entry, OptimizerState]:
-        """Return the optimizer states of a training; those of the last two trainings are kept."""
+        """Return the optimizer states of a training; those of the last trainings are kept."""
         states = self.optimizer_states.pop(training, {})
         if not keep:
             return {}
         self.optimizer_states[training] = {} if first else states
-        for oldest in list(self.optimizer_states)[:-2]:
+        for oldest in list(self.optimizer_states)[:-KEPT_TRAININGS]:
             del self.optimizer_states[oldest]
         return self.optimizer_states[training]
 

@@ -44,13 +44,12 @@ def analyze_run(
     trained = None
     if reference is not None:
         trained = train_reference(run.result, federation, reference, monitor)
-    shape = tuple(federation.data.train.x.shape[1:])
     return analyze(
         run.result,
         federation,
         reference=trained,
         differences=differences,
-        input_shape=shape,
+        input_shape=federation.signature.input_shape,
         sample_inputs=sample_inputs,
     )
 
@@ -81,8 +80,8 @@ def compared(analysis: Analysis, metrics: Metrics, runs: Sequence[Metrics]) -> A
     """Return an analysis with what Global and Local have, if they are among the runs.
 
     Args:
-        analysis: Of one run.
-        metrics: Of the same run.
+        analysis: Analysis of one run.
+        metrics: Metrics of the same run.
         runs: Metrics of all runs; those of the same experiment and seed count.
     """
     same = {

@@ -234,7 +234,7 @@ class TitledMonitor(Monitors):
 
     Args:
         monitor: Receives every call.
-        title: Of the run.
+        title: Title of the run.
     """
 
     def __init__(self, monitor: Monitor, title: str) -> None:

@@ -22,7 +22,7 @@ from srfca.methods.registry import method_key, method_of, split_variant
 from srfca.models import MODELS
 
 SHARED_SECTIONS = ("data", "model", "federation", "local_training")
-"""Sections that all methods share. Each method has a section besides, named by its key."""
+"""Sections that all methods share. Each method also has a section, named by its key."""
 DEFAULT_K = (2, 3, 4)
 """Numbers of clusters for the methods that need one, unless the experiment has others."""
 _OF_VARIANT = re.compile(r"([^=]+:.*=.*)\.(\w+)\s*=([^=]*)")

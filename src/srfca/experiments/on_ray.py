@@ -29,7 +29,7 @@ def run_on_ray(
         jobs: The most runs at a time.
         on_finish: Called in this process with each run that has finished.
         threads: Threads of each run, and CPUs that it takes; None is one.
-        address: Of the cluster, as for ``srfca.ray.connect``.
+        address: Address of the cluster, as for ``srfca.ray.connect``.
     """
     connect(address)
 

@@ -132,7 +132,7 @@ def expected_seconds(
     It is 0 if there are none.
 
     Args:
-        records: Of the experiment.
+        records: Records of the experiment.
         spec: The run.
         planned_steps: Its local steps of a client.
         where: The machine.

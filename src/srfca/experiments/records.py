@@ -167,7 +167,7 @@ def _distances(history: tuple[Stage, ...], run: ScoredRun) -> dict[str, Any] | N
     stage = next((stage for stage in history if stage.distances is not None), None)
     if stage is None or stage.distances is None:
         return None
-    truth = run.federation.data.truth
+    truth = run.federation.truth
     labels = np.asarray(run.result.labels if truth is None else truth.labels)
     pairs = np.triu(np.isfinite(stage.distances), 1)
     if not pairs.any():

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from srfca.clustering import Partition
@@ -15,6 +14,7 @@ from srfca.engine import Simulation
 from srfca.errors import require
 from srfca.experiments.experiment import PRIVACY, WARM_START, Experiment, method_class
 from srfca.experiments.metrics import Metrics, run_metrics
+from srfca.experiments.stopwatch import Elapsed, Stopwatch
 from srfca.federation import (
     ClientScores,
     Federation,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from srfca.ray import RayFederation
 
 SimulatedClients: TypeAlias = "Simulation | RayFederation"
-"""Simulated clients whose data are at hand, on this machine or on a cluster."""
+"""Simulated clients, on this machine or on a cluster."""
 MakeFederation = Callable[..., "SimulatedClients"]
 """Makes them of data, a model and the arguments of ``Simulation``."""
 
@@ -47,12 +47,12 @@ class ScoredRun:
         method: Key of the method.
         result: The result.
         federation: The clients.
-        scores: Of each client's model on the client's data.
+        scores: Scores of each client's model on the client's data.
         fine_tuned_scores: The same after fine-tuning, if there was any.
-        cluster_scores: Of the model of each client's cluster, if clients have individual models
-            besides.
+        cluster_scores: Scores of the model of each client's cluster, if clients also have
+            individual models.
         split: What it was scored on: ``test``, or ``validation`` if there are no test data.
-        seconds: How long it took; None if it was resumed.
+        elapsed: The time that it took; None if it was resumed.
     """
 
     experiment: str
@@ -62,7 +62,7 @@ class ScoredRun:
     scores: ClientScores
     fine_tuned_scores: ClientScores | None
     split: Split
-    seconds: float | None
+    elapsed: Elapsed | None
     cluster_scores: ClientScores | None = None
 
     @property
@@ -152,7 +152,7 @@ def make_method(experiment: Experiment, key: str, truth: Partition | None = None
 
     Args:
         experiment: The experiment.
-        key: Of the method.
+        key: Key of the method.
         truth: The true clusters, for methods that need them or their number.
 
     Raises:
@@ -174,7 +174,7 @@ def guesses_k(experiment: Experiment, key: str, truth: Partition | None) -> bool
 
     Args:
         experiment: The experiment.
-        key: Of the method.
+        key: Key of the method.
         truth: The true clusters, if they are known.
     """
     is_known = truth is not None or experiment.clusters.isdigit()
@@ -193,7 +193,7 @@ def run_method(
 
     Args:
         experiment: The experiment.
-        key: Of the method.
+        key: Key of the method.
         federation: The clients.
         seed: Decides every draw.
         monitor: Follows the stages.
@@ -202,17 +202,17 @@ def run_method(
     Raises:
         InputError: If there is nothing to score on, or the run diverges.
     """
-    method: Method = make_method(experiment, key, federation.data.truth)
+    method: Method = make_method(experiment, key, federation.truth)
     split: Split = "test" if "test" in federation.splits else "validation"
     require(
         split in federation.splits,
         "there is nothing to score on: the data have no test samples, and validation is 0",
     )
     resumed = journal is not None and journal.exists()
-    start = perf_counter()
+    watch = Stopwatch()
     trained_on = private(experiment, federation, seed)
     result = method.fit(trained_on, seed=seed, callbacks=monitor, journal=journal)
-    seconds = None if resumed else perf_counter() - start
+    elapsed = None if resumed else watch.read(federation.device)
     scores = result.scores(federation, split)
     if result.history[-1].loss is None:  # otherwise fit has checked it
         warn_of_failure(method.name, float(scores.loss.mean()), federation)
@@ -226,7 +226,7 @@ def run_method(
     shared = replace(result, individual_models=None)
     clusters = shared.scores(federation, split) if has_both and (result.labels >= 0).all() else None
     return ScoredRun(
-        experiment.name, key, result, federation, scores, fine_tuned, split, seconds, clusters
+        experiment.name, key, result, federation, scores, fine_tuned, split, elapsed, clusters
     )
 
 

@@ -38,7 +38,7 @@ _MAX_LISTED = 10
 _EXTRA = (
     "settings", "srfca", "versions", "client_samples", "run_digest", "tensors_sha256",
 )  # fmt: skip
-"""What ``run.json`` holds besides the metrics."""
+"""What ``run.json`` holds in addition to the metrics."""
 
 
 def run_settings(experiment: Experiment, method: str) -> dict[str, dict[str, Any]]:
@@ -94,7 +94,7 @@ def read(folder: Path, digest: str) -> Metrics | None:
 
 
 def read_run(folder: Path) -> tuple[Metrics, dict[str, Any]]:
-    """Return the metrics of the run in a folder, and what ``run.json`` holds besides.
+    """Return the metrics of the run in a folder, and what else ``run.json`` holds.
 
     Raises:
         FileNotFoundError: If there is no ``run.json``.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from srfca.experiments.executor import (
 )
 from srfca.experiments.experiment import Experiment
 from srfca.experiments.metrics import Metrics, run_metrics
+from srfca.experiments.stopwatch import Stopwatch
 from srfca.federation import Split
 from srfca.federation.middleware.attacks import (
     Attacked,
@@ -45,7 +45,7 @@ class AttackedSpec(RunSpec):
 
     Args:
         attack: Its name; ``none`` is the clean run.
-        fraction: Of the clients that are corrupt.
+        fraction: Fraction of the clients that are corrupt.
         placement: Where they are.
     """
 
@@ -75,7 +75,7 @@ class AttackedRun(runner.ScoredRun):
         metrics = run_metrics(self)
         honest = np.setdiff1d(np.arange(len(self.result.client_ids)), self.attackers)
         index = torch.as_tensor(honest)
-        accuracy, truth = self.scores.accuracy, self.federation.data.truth
+        accuracy, truth = self.scores.accuracy, self.federation.truth
         misplaced = None
         if self.result.clustered and truth is not None:
             misplaced = num_misplaced(self.result.partition, truth, honest)
@@ -118,9 +118,9 @@ def run_specs(
         methods: Keys of methods, or ``MODULE:CLASS``.
         attacks: Names of attacks.
         seeds: One run each.
-        fraction: Of the clients that are corrupt.
+        fraction: Fraction of the clients that are corrupt.
         placement: Where they are.
-        trim: Of methods that trim; None is that of the experiment.
+        trim: Trim of methods that trim; None is that of the experiment.
 
     Raises:
         InputError: If there is no such method or attack, or a value is not allowed.
@@ -194,12 +194,12 @@ class StressExecutor(RunExecutor):
             attacked = Attacked(attacked, attack, attackers, spec.seed, groups)
         method = runner.make_method(experiment, spec.method, data.truth)
         monitor = None if self.monitor is None else TitledMonitor(self.monitor, str(spec))
-        start = perf_counter()
+        watch = Stopwatch()
         result = method.fit(attacked, seed=spec.seed, callbacks=monitor)
-        seconds = perf_counter() - start
+        elapsed = watch.read(federation.device)
         split: Split = "test" if "test" in federation.splits else "validation"
         scores = result.scores(federation, split)
         return AttackedRun(
-            experiment.name, spec.method, result, federation, scores, None, split, seconds,
+            experiment.name, spec.method, result, federation, scores, None, split, elapsed,
             attack=spec.attack, attackers=attackers,
         )  # fmt: skip

@@ -27,7 +27,7 @@ from srfca.experiments.runner import SimulatedClients
 from srfca.experiments.saved import run_settings
 from srfca.files import replace_file, writable_folder
 from srfca.methods import Method, Monitor
-from srfca.methods._common.search_space import Choices, Percentages, Range, SearchSpace
+from srfca.methods._common.search_space import Choices, Layers, Percentages, Range, SearchSpace
 from srfca.methods.registry import method_key
 
 FIRST_SEED = 1000
@@ -109,9 +109,10 @@ def tune(
         federations = _make_federations(experiment, seeds, device, folder)
         truth = federations[FIRST_SEED].data.truth
         made: Method = runner.make_method(experiment, key, truth)
+        spaces = _search_spaces(made, len(federations[FIRST_SEED].layers))
     for number in range(len(study.trials), trials):
-        suggestion = _suggest(optuna, study.trials, made)
-        settings = _as_settings(key, made, suggestion.params)
+        suggestion = _suggest(optuna, study.trials, made, spaces)
+        settings = _as_settings(key, spaces, suggestion.params)
         trial = _run_trial(number, key, settings, experiment, federations, monitor)
         study.add_trial(_to_optuna(optuna, suggestion, trial))
         on_finish(trial)
@@ -153,27 +154,29 @@ def _make_federations(
     return federations
 
 
-def _suggest(optuna: ModuleType, previous: Sequence[Any], method: Method) -> Any:
+def _suggest(
+    optuna: ModuleType, previous: Sequence[Any], method: Method, spaces: Mapping[str, SearchSpace]
+) -> Any:
     """Return an Optuna trial with the next parameters to try.
 
     Each suggestion has a new sampler, so that it depends on nothing but the previous trials.
     """
-    spaces = _search_spaces(method)
     if previous:
         sampler = optuna.samplers.TPESampler(seed=len(previous), constant_liar=False)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(previous)
         trial = study.ask()
     else:
-        current = {name: _current(method, name) for name in spaces}
-        unchanged = [_unchanged(name, spaces[name], value) for name, value in current.items()]
+        unchanged = [_unchanged(name, s, _current(method, name, s)) for name, s in spaces.items()]
         trial = optuna.trial.FixedTrial({k: v for values in unchanged for k, v in values.items()})
     for name, space in spaces.items():
         match space:
             case Range(integer=True):
                 trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
             case Range():
-                trial.suggest_float(name, space.low, space.high, log=space.log)
+                trial.suggest_float(_tried(name, space), space.low, space.high, log=space.log)
+            case Layers():
+                trial.suggest_int(name, 1, space.most)
             case Choices():
                 trial.suggest_categorical(name, space.values)
             case Percentages(word=None):
@@ -184,29 +187,46 @@ def _suggest(optuna: ModuleType, previous: Sequence[Any], method: Method) -> Any
     return trial
 
 
-def _search_spaces(method: Method) -> dict[str, SearchSpace]:
+def _search_spaces(method: Method, num_layers: int) -> dict[str, SearchSpace]:
     """Return what is searched: the learning rate, and what the method declares.
 
-    A range is widened to the method's own value, so that the first trial is inside.
+    A range is widened to the method's own value, so that the first trial is inside. A number of
+    layers is only searched where the model leaves a choice.
     """
     lr = method.local.lr
     spaces: dict[str, SearchSpace] = {"lr": Range(lr / LR_FACTOR, lr * LR_FACTOR, log=True)}
     for name, space in method.searched.items():
         if isinstance(space, Range):
-            value = getattr(method, name)
+            value = _current(method, name, space)
             space = replace(space, low=min(space.low, value), high=max(space.high, value))
+        elif isinstance(space, Layers):
+            most = max(min(space.most, num_layers - 1), getattr(method, name))
+            if most == 1:
+                continue
+            space = replace(space, most=most)
         spaces[name] = space
     return spaces
 
 
-def _current(method: Method, name: str) -> Any:
-    return method.local.lr if name == "lr" else getattr(method, name)
+def _current(method: Method, name: str, space: SearchSpace) -> Any:
+    """Return a method's own value, as the search counts it."""
+    value = method.local.lr if name == "lr" else getattr(method, name)
+    value = method.resolved.get(name) if value is None else value
+    if isinstance(space, Range) and space.divided_by is not None:
+        value *= getattr(method, space.divided_by)
+    return value
+
+
+def _tried(name: str, space: SearchSpace) -> str:
+    """Return the name of what the search varies for a parameter."""
+    divisor = space.divided_by if isinstance(space, Range) else None
+    return name if divisor is None else f"{name} * {divisor}"
 
 
 def _unchanged(name: str, space: SearchSpace, value: Any) -> dict[str, Any]:
     """Return the search parameters that correspond to a method's own value."""
     if not isinstance(space, Percentages) or value == space.word:
-        return {name: value}
+        return {_tried(name, space): value}
     percentage = str(value).removesuffix("%")
     tried = "" if space.word is None else f"{name}={space.word} and "
     require(
@@ -220,13 +240,17 @@ def _unchanged(name: str, space: SearchSpace, value: Any) -> dict[str, Any]:
     return {**choice, f"{name} quantile": int(percentage)}
 
 
-def _as_settings(key: str, method: Method, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def _as_settings(
+    key: str, spaces: Mapping[str, SearchSpace], parameters: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Return search parameters as ``--set`` takes them, numbers rounded to three digits."""
     settings = []
-    for name in _search_spaces(method):
-        value = parameters.get(name)
+    for name, space in spaces.items():
+        value = parameters.get(_tried(name, space))
         if f"{name} quantile" in parameters:
             value = f"{parameters[f'{name} quantile']}%"
+        elif isinstance(space, Range) and space.divided_by is not None:
+            value = parameters[_tried(name, space)] / parameters[space.divided_by]
         settings.append(f"{key}.{name}={f'{value:.3g}' if isinstance(value, float) else value}")
     return tuple(settings)
 
@@ -245,7 +269,7 @@ def _run_trial(
     try:
         changed = experiment.set(settings)
         for seed, federation in federations.items():
-            method: Method = runner.make_method(changed, key, federation.data.truth)
+            method: Method = runner.make_method(changed, key, federation.truth)
             result = method.fit(federation, seed=seed, callbacks=monitor)
             scores.append(result.scores(federation, "validation"))
             require(bool(scores[-1].loss.isfinite().all()), "the validation loss is not finite")

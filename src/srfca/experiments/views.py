@@ -60,7 +60,9 @@ def read_views(folder: Path) -> list[RunView]:
     Raises:
         InputError: If it holds none, or a damaged one.
     """
-    require(folder.is_dir(), f"{folder} is no folder: give the --out of 'srfca run' or 'compare'")
+    require(
+        folder.is_dir(), f"{folder} is not a folder: give the --out of 'srfca run' or 'compare'"
+    )
     if (folder / "result.json").exists():
         return [read_view(folder)]
     folders = sorted(path.parent for path in folder.glob("*/result.json"))

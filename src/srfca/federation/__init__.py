@@ -1,4 +1,4 @@
-"""Federations: requests, replies, and whoever answers them."""
+"""Federations: requests, replies, and the holders of the data that answer them."""
 
 from srfca.federation.accountant import PrivacySpent
 from srfca.federation.algorithms import (

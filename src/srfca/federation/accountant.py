@@ -32,7 +32,7 @@ class PrivacySpent:
         privacy: How clients bound it.
         updates: The most updates that a client was asked for.
         statistics: The most replies with losses, accuracies or shares.
-        epsilon: Of both together, at ``privacy.delta``; infinite without noise.
+        epsilon: Epsilon of both together, at ``privacy.delta``; infinite without noise.
 
     Examples:
         >>> spent = PrivacySpent(Privacy(), updates=1, statistics=0, epsilon=4.5)

@@ -96,7 +96,7 @@ def decode(
         code: ``[w]`` of int64.
         length: n
         fraction: As in ``encode``.
-        dtype: Of the result.
+        dtype: Data type of the result.
 
     Raises:
         InputError: If it is not the code of such an update.

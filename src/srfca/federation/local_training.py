@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, pi, sqrt
 from typing import Literal
 
 from srfca.errors import require
 from srfca.parameters import check_parameters, constrained
 
 OptimizerName = Literal["sgd", "adam"]
-Schedule = Literal["constant", "linear", "cosine", "step"]
+Schedule = Literal["constant", "linear", "cosine", "step", "inverse_sqrt"]
 
-_SCHEDULES: dict[Schedule, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "linear": lambda progress: 1.0 - progress,
-    "cosine": lambda progress: (1.0 + cos(pi * progress)) / 2,
-    "step": lambda progress: 0.1 ** ((progress >= 0.5) + (progress >= 0.75)),
+KEPT_TRAININGS = 4
+"""Trainings whose optimizer states clients keep: Ditto has a common one and three of a client."""
+
+_SCHEDULES: dict[Schedule, Callable[[int, int], float]] = {
+    "constant": lambda step, steps: 1.0,
+    "linear": lambda step, steps: 1.0 - step / steps,
+    "cosine": lambda step, steps: (1.0 + cos(pi * (step / steps))) / 2,
+    "step": lambda step, steps: 0.1 ** ((step / steps >= 0.5) + (step / steps >= 0.75)),
+    "inverse_sqrt": lambda step, steps: 1.0 / sqrt(step + 1),
 }
-"""Factor of the learning rate by the fraction of the training that is done."""
+"""Factor of the learning rate by the step, from 0, and the number of steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,9 @@ class LocalTraining:
         lr: The learning rate.
         momentum: Momentum of SGD.
         weight_decay: L2 penalty, added to the gradient.
-        schedule: Learning-rate schedule: ``constant``, ``linear`` or ``cosine`` to zero, or
-            ``step`` (a tenth after 1/2 of the steps, and again after 3/4).
+        schedule: Learning-rate schedule: ``constant``, ``linear`` or ``cosine`` to zero, ``step``
+            (a tenth after 1/2 of the steps, and again after 3/4), or ``inverse_sqrt`` (``lr``
+            divided by the square root of the step, from 1).
         mu: Weight of the proximal term ``mu/2 |w - anchor|^2``; the anchor is the model that the
             client starts from (FedProx), unless the method sends another one.
         label_smoothing: The share of each label that is spread over all classes in training; the
@@ -45,7 +50,7 @@ class LocalTraining:
         server_momentum: Momentum of the server: each round adds this much of the change of the one
             before (FedAvgM).
         average_last: The server returns the mean of the models of this fraction of the rounds, the
-            last ones; 0 returns those of the last round. Clients go on from the latest models.
+            last ones; 0 returns those of the last round. Clients continue from the latest models.
         compress: Clients send only this fraction of the coordinates of an update, the largest ones,
             as signs and one magnitude, and add the rest to their next update (sparse ternary
             compression, docs/compression.md); None sends all.
@@ -113,4 +118,4 @@ class LocalTraining:
         Args:
             step: From 0.
         """
-        return self.lr * _SCHEDULES[self.schedule](step / self.steps)
+        return self.lr * _SCHEDULES[self.schedule](step, self.steps)

@@ -43,7 +43,7 @@ class Privacy:
         clip_loss: The largest loss; larger ones are replaced by it, and negative ones by 0.
         loss_noise: Standard deviation of the noise on each of the n losses and accuracies of a
             reply, in multiples of sqrt(n) / 2 times their range.
-        delta: Of the guarantee: the probability with which epsilon may be exceeded.
+        delta: Delta of the guarantee: the probability with which epsilon may be exceeded.
 
     Raises:
         InputError: If a value is not allowed.
@@ -148,10 +148,10 @@ def noise_source(seed: int | str, purpose: str, client: str, round: int, questio
     Another question is answered with other noise, so that noise does not cancel.
 
     Args:
-        seed: Of a simulation, or a client's secret.
+        seed: Seed of a simulation, or a client's secret.
         purpose: What is asked for.
         client: The client's id.
-        round: Of the training, else 0.
+        round: Round of the training, else 0.
         question: A digest of everything that is asked.
     """
     return json.dumps([seed, purpose, client, round, question]).encode()

@@ -1,4 +1,4 @@
-"""The seam between methods and clients: a federation is whoever holds the data."""
+"""The seam between methods and clients: a federation is the holder of the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srfca.models.architecture import Architecture
 
 
 class Federation(Protocol):
-    """Whoever holds the clients' data. Methods see nothing else of the clients.
+    """The holder of the clients' data. Methods see nothing else of the clients.
 
     ``Simulation`` and ``srfca.flower.FlowerFederation`` are two; ``srfca.testing.check_federation``
     checks one of your own.

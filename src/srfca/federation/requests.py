@@ -93,8 +93,8 @@ class Personal:
 
     Args:
         coordinates: Which ones.
-        seed: Of the training.
-        purpose: Of the training.
+        seed: Seed of the training.
+        purpose: Purpose of the training.
 
     Examples:
         >>> head = Coordinates(((6, 9),))
@@ -121,8 +121,8 @@ class Train(Request[Tensor]):
         algorithm: What the clients do in their steps.
         personal: Coordinates that stay with the clients. A client starts there from what it had
             after the round before, and from the initial model in round 0; it sends the others.
-        private: The clients need not send the models for the method to work: the budget does not
-            count them, and the reply serves the record alone.
+        private: The method works without the models at the server, so the budget does not count
+            them. A reply has them all the same; on Flower they are sent (docs/flower.md, Limits).
 
     Examples:
         >>> from srfca import LocalTraining, Simulation, data, models
@@ -157,7 +157,7 @@ class Train(Request[Tensor]):
 
     @property
     def compressed(self) -> bool:
-        """Whether clients compress their updates; private models are not sent at all."""
+        """Whether clients compress their updates; those of private models are not compressed."""
         return self.local.compress is not None and not self.private
 
     def select(self, index: NDArray[np.int64]) -> Self:

@@ -39,8 +39,8 @@ def gather(
         replies: What they sent: arrays ``[e, *shape]`` with e the client's entries in the request,
             or 1 if it is the same for all of them.
         name: The array.
-        shape: Of one entry.
-        dtype: Of the result.
+        shape: Shape of one entry.
+        dtype: Data type of the result.
 
     Returns:
         ``[n, *shape]`` of the n entries that were answered.

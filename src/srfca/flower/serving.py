@@ -10,6 +10,7 @@ from time import monotonic, sleep
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from srfca.aggregation.rules import Aggregation
 from srfca.callbacks.progress_folder import ProgressFolder
@@ -46,7 +47,7 @@ def serve(
         The newest result.
 
     Raises:
-        InputError: If clients do not have the models of their clusters.
+        InputError: If the method leaves no cluster models that newcomers could be given.
     """
     require(has_cluster_models(result), f"{method.name} has no cluster models to serve")
     require(
@@ -130,19 +131,21 @@ def deliver_final_models(
 
 
 def has_cluster_models(result: Result) -> bool:
-    """Tell whether clients have the models of their clusters: not individual, mixed or personal."""
-    return (
-        result.clustered
-        and result.individual_models is None
-        and result.mixture_weights is None
-        and result.personal is None
-    )
+    """Tell whether each cluster has a model that a newcomer can be given.
+
+    Clients may have individual models besides, as after fine-tuning. Mixtures, and models of which
+    clients keep a part, are no cluster models.
+    """
+    return result.clustered and result.mixture_weights is None and result.personal is None
 
 
 def place_newcomers(
     federation: FlowerFederation, result: Result, newcomers: Sequence[str]
 ) -> Result:
     """Admit new clients: each gets the model of least loss on its data, if it is within the limit.
+
+    Where clients have individual models, newcomers have that of their cluster until the clients
+    fine-tune again, at the next refresh.
 
     Args:
         federation: The federation; the new clients are added to it.
@@ -160,12 +163,15 @@ def place_newcomers(
         client_ids=federation.client_ids,
         labels=np.concatenate([result.labels, unclustered]),
     )
+    if result.individual_models is not None:
+        result = replace(
+            result, individual_models=_extended(result.individual_models, len(clients))
+        )
     if result.fine_tuned_models is not None and result.fine_tuned_steps is not None:
-        models, steps = result.fine_tuned_models, result.fine_tuned_steps
-        unknown = models.new_full((len(clients), models.shape[1]), torch.nan)
+        steps = result.fine_tuned_steps
         result = replace(
             result,
-            fine_tuned_models=torch.cat([models, unknown]),
+            fine_tuned_models=_extended(result.fine_tuned_models, len(clients)),
             fine_tuned_steps=torch.cat([steps, steps.new_zeros(len(clients))]),
         )
     result = place_unclustered(federation, result, clients)
@@ -173,6 +179,11 @@ def place_newcomers(
         if result.labels[client] < 0:
             _log(INFO, "client %r fits no cluster", federation.client_ids[client])
     return result
+
+
+def _extended(models: Tensor, count: int) -> Tensor:
+    """Return models of clients with those of more clients, unknown as yet (NaN)."""
+    return torch.cat([models, models.new_full((count, models.shape[1]), torch.nan)])
 
 
 def place_unclustered(
@@ -192,14 +203,20 @@ def place_unclustered(
     if not (assigned >= 0).any():
         return result
     labels = result.labels.copy()
-    fine_tuned = None if result.fine_tuned_models is None else result.fine_tuned_models.clone()
+    individual, fine_tuned = (
+        None if models is None else models.clone()
+        for models in (result.individual_models, result.fine_tuned_models)
+    )  # fmt: skip
     for client, label in zip(clients, assigned.tolist(), strict=True):
         if label >= 0:
             _log(INFO, "client %r joins cluster %s", federation.client_ids[client], label)
             labels[client] = label
-            if fine_tuned is not None:
-                fine_tuned[client] = result.models[label].to(fine_tuned)
-    return replace(result, labels=labels, fine_tuned_models=fine_tuned)
+            for models in (individual, fine_tuned):
+                if models is not None:
+                    models[client] = result.models[label].to(models)
+    return replace(
+        result, labels=labels, individual_models=individual, fine_tuned_models=fine_tuned
+    )
 
 
 def refresh(
@@ -219,7 +236,7 @@ def refresh(
         result: The clusters before.
         local: How clients train.
         rounds: Rounds of training.
-        number: Of this refresh, from 1.
+        number: Number of this refresh, from 1.
         watched: Where progress is written, if it is.
         aggregation: How the rows of a cluster become one row; None is their weighted mean.
 
@@ -234,7 +251,7 @@ def refresh(
     refreshed = adapt(
         result, federation, local, rounds, stage=name, callbacks=watched, aggregation=aggregation
     )
-    stage = refreshed.history[-1]
+    stage = next(stage for stage in reversed(refreshed.history) if stage.name == name)
     _log(INFO, "%s: %s", stage.name, stage.notes["decision"])
     for move in stage.notes["moves"]:
         text = "%s: client %r moved from cluster %s to cluster %s: %s"

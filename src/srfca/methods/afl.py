@@ -15,6 +15,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -47,7 +48,7 @@ class AFL(Method):
     def solve(self, run: Run) -> Answer:
         """In each round: ascend in lambda, descend in w."""
         local, everyone = self.local, one_cluster(run)
-        w = run.initial_model()
+        w, server = run.initial_model(), ServerUpdate(run, local, local.rounds)
         weights = run.sizes.cpu().double() / float(run.sizes.sum())
         with run.stage("AFL", run.num_clients * local.steps):
             for number in range(local.rounds):
@@ -58,12 +59,13 @@ class AFL(Method):
                 index = torch.as_tensor(replies.clients)
                 if len(index) and float(weights[index].sum()) > 0:
                     share = weights[index] / weights[index].sum()
-                    w = share.to(replies.values) @ replies.values
+                    mean = share.to(replies.values) @ replies.values
+                    w = server.update(number, w.unsqueeze(0), mean.unsqueeze(0))[0]
                 ascent = torch.zeros_like(weights)
                 ascent[torch.as_tensor(losses.clients)] = losses.values[:, 0].cpu().double()
                 weights = project_to_simplex(weights + self.lambda_lr * ascent)
                 run.end_round("AFL", number, local.rounds, w.unsqueeze(0), everyone.labels)
-        answer = Answer(everyone.labels, w.unsqueeze(0))
+        answer = Answer(everyone.labels, server.result(local.rounds - 1, w.unsqueeze(0)))
         run.record("AFL", everyone, answer.client_models, notes={"lambda": weights.tolist()})
         return answer
 

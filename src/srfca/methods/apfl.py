@@ -18,6 +18,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -30,7 +31,8 @@ class APFL(Method):
     Args:
         alpha: The share of a client's own model; with ``adaptive`` where it starts.
         adaptive: Clients learn alpha_i: a step on one batch at the start of a round.
-        alpha_lr: Learning rate of alpha_i; None is that of ``local``.
+        alpha_lr: Learning rate of alpha_i. It is apart from that of ``local``, which suits
+            models: an alpha_i is a share, whatever the size of the model.
         weighted: Weight clients by their number of samples in w; otherwise all alike.
         participation: The fraction of the clients that take part in a round. A v_i starts from the
             w that its client receives first; a client that is never drawn has the last w.
@@ -55,7 +57,7 @@ class APFL(Method):
 
     alpha: float = constrained(0.5, at_least=0, at_most=1)
     adaptive: bool = True
-    alpha_lr: float | None = constrained(None, more_than=0)
+    alpha_lr: float = constrained(0.01, more_than=0)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -71,7 +73,7 @@ class APFL(Method):
         v = w.repeat(run.num_clients, 1)
         alphas = torch.full_like(v[:, :1], self.alpha)  # [m, 1]
         started = torch.zeros_like(alphas, dtype=torch.bool)
-        rounds = self.local.rounds
+        rounds, server = self.local.rounds, ServerUpdate(run, self.local, self.local.rounds)
         steps = 2 * self.local.steps + (rounds if self.adaptive else 0)
         with run.stage("APFL", sum(num_participants(everyone, self.participation)) * steps):
             for number in range(rounds):
@@ -89,12 +91,14 @@ class APFL(Method):
                 replies = run.train(request, "training of the individual models")
                 labels = everyone.labels[clients]
                 aggregation = Mean(self.weighted)
-                w = run.round(Round(clients, w, labels, self.local, key, aggregation))
+                aggregated = run.round(Round(clients, w, labels, self.local, key, aggregation))
+                w = server.update(number, w, aggregated)
                 replied = torch.as_tensor(replies.clients, device=w.device)
                 v[replied] = replies.values.to(w)
                 started[replied] = True
-                mixed = alphas * torch.where(started, v, w) + (1 - alphas) * w
-                run.end_round("APFL", number, rounds, mixed)
+                run.end_round("APFL", number, rounds, _mix(alphas, torch.where(started, v, w), w))
+            w = server.result(rounds - 1, w)
+            mixed = _mix(alphas, torch.where(started, v, w), w)
         run.record("APFL", everyone, mixed, notes={"alpha": alphas[:, 0].tolist()})
         return Answer(everyone.labels, w, individual_models=mixed)
 
@@ -102,8 +106,7 @@ class APFL(Method):
         self, run: Run, clients: Clients, received: Tensor, v: Tensor, alphas: Tensor, number: int
     ) -> Tensor:
         """Return alpha of all clients ``[m, 1]`` after a step of some of them."""
-        lr = self.local.lr if self.alpha_lr is None else self.alpha_lr
-        one_step = replace(self.local, steps=self.local.rounds, local_steps=1, lr=lr)
+        one_step = replace(self.local, steps=self.local.rounds, local_steps=1, lr=self.alpha_lr)
         at = torch.as_tensor(clients, device=v.device)
         step = AlphaDescent(models=received, individual_models=v[at])
         starts, key = alphas[at].expand_as(received), run.key("apfl alpha", number)
@@ -113,3 +116,7 @@ class APFL(Method):
         replied = torch.as_tensor(replies.clients, device=v.device)
         alphas[replied] = replies.values[:, trained : trained + 1].to(v)
         return alphas
+
+
+def _mix(alphas: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    return alphas * v + (1 - alphas) * w

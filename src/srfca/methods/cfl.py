@@ -182,7 +182,7 @@ class CFL(Method):
             sizes: ``[J]`` their training samples.
             first_norm: Mean norm of all clients' updates in the first round.
             groups_before: The groups that this cluster showed in the round before.
-            seed: Of the graph clustering.
+            seed: Seed of the graph clustering.
 
         Returns:
             The parts, or why it stays whole.

@@ -14,6 +14,7 @@ from srfca.errors import require
 from srfca.federation.algorithms.shared_data import SharedDataDescent
 from srfca.federation.requests import Scores, Split, Train
 from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.choice import Choice
 from srfca.methods._common.pool import deal, shared_pool
 from srfca.methods._common.rounds import federated_training, num_participants, one_cluster
 from srfca.methods._common.run import Run
@@ -51,6 +52,7 @@ class DAPPER(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+    server_settings: ClassVar[tuple[str, ...]] = ("server_momentum",)
     searched: ClassVar[Mapping[str, SearchSpace]] = {"grid": Range(2, 6, integer=True)}
 
     grid: int = constrained(4, at_least=1)
@@ -102,34 +104,24 @@ class DAPPER(Method):
         return Answer(everyone.labels, central, individual_models=individual)
 
     def _interpolate(self, run: Run, samples: Tensor, central: Tensor) -> tuple[Tensor, Tensor]:
-        """Train the clients with every lambda, and keep their models of least held-out loss.
+        """Train the clients with every lambda, and keep their best models.
 
         Returns:
             The models ``[m, P]``, and the lambda_i ``[m]``.
         """
-        best, lambdas = central.repeat(run.num_clients, 1), torch.zeros(run.num_clients)
-        least = torch.full((run.num_clients,), torch.inf, dtype=torch.float64)
-        self._keep_best(run, best, lambdas, least, best.clone(), 0.0)
-        for place in range(1, self.grid + 1):
+        split: Split = "validation" if "validation" in run.federation.splits else "train"
+        choice, candidates = Choice(self.grid + 1, run.num_clients), list[Tensor]()
+        for place in range(self.grid + 1):
             models = central.repeat(run.num_clients, 1)
             shares = torch.full((run.num_clients, 1), 1 - place / self.grid)
             steps = SharedDataDescent(samples=samples, shares=shares)
-            for number in range(self._central_rounds, self.local.rounds):
+            for number in range(self._central_rounds, self.local.rounds) if place else ():
                 key = run.key(f"dapper {place}", number)
                 request = Train(run.everyone, models, self.local, key, steps, private=True)
                 models = run.train(request, "training of the individual models").fill(models)
                 run.end_round(f"DAPPER {place}", number, self.local.rounds, models)
-            self._keep_best(run, best, lambdas, least, models, place / self.grid)
-        return best, lambdas
-
-    def _keep_best(
-        self, run: Run, best: Tensor, lambdas: Tensor, least: Tensor, models: Tensor, share: float
-    ) -> None:
-        """Put models of a lambda where they are better than the best ones so far."""
-        split: Split = "validation" if "validation" in run.federation.splits else "train"
-        replies = run.ask(Scores(run.everyone, models, split))
-        index = torch.as_tensor(replies.clients)
-        losses = replies.values.loss.cpu().double().nan_to_num(nan=torch.inf)
-        better = index[losses < least[index]]
-        least[better] = losses[losses < least[index]]
-        best[better.to(best.device)], lambdas[better] = models[better.to(models.device)], share
+            choice.add(place, run.ask(Scores(run.everyone, models, split)))
+            candidates.append(models)
+        best = torch.as_tensor(choice.best().clip(min=0))
+        individual = torch.stack(candidates)[best, torch.arange(run.num_clients)]
+        return individual, best.double() / self.grid

@@ -25,6 +25,11 @@ from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key
 
+SHARED = 0.1
+"""The part of the clients' samples that is shared by default."""
+FRACTION = 0.5
+"""The part of the shared samples that each client is sent by default, at most."""
+
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +37,11 @@ class DataSharing(Method):
     """Train one model by FedAvg, each client on its samples and on some that all have shared.
 
     Args:
-        shared: Samples that each client gives away; together they are G.
+        shared: Samples that each client gives away; together they are G. None is a tenth of a
+            client's samples on average, as in the paper.
         fraction: alpha in the paper: the fraction of G that each client is sent, drawn at random.
+            None is a half, as in the paper, but no more samples than a client has on average, lest
+            all clients train mostly on the same few.
         warm_up: Rounds in which clients train on G alone.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
@@ -53,10 +61,10 @@ class DataSharing(Method):
     )
     family: ClassVar[Family] = "baseline"
     clustered: ClassVar[bool] = False
-    searched: ClassVar[Mapping[str, SearchSpace]] = {"fraction": Range(0.1, 1.0)}
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"fraction": Range(0.05, 1.0, log=True)}
 
-    shared: int = constrained(5, at_least=1)
-    fraction: float = constrained(1.0, more_than=0, at_most=1)
+    shared: int | None = constrained(None, at_least=1)
+    fraction: float | None = constrained(None, more_than=0, at_most=1)
     warm_up: int = constrained(0, at_least=0)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
@@ -68,11 +76,18 @@ class DataSharing(Method):
             f"warm_up must be less than the {self.local.rounds} rounds, not {self.warm_up}",
         )
 
+    @property
+    def resolved(self) -> Mapping[str, float]:
+        """The fraction that few clients are sent."""
+        return {"fraction": FRACTION}
+
     def solve(self, run: Run) -> Answer:
         """Collect the samples, deal them out, and train."""
         everyone, local, model = one_cluster(run), self.local, run.initial_model().unsqueeze(0)
-        pool = shared_pool(run, self.shared, targets=True)
-        samples = deal(pool, self.fraction, run.num_clients, run.key("data sharing deal"))
+        own = float(run.sizes.double().mean())
+        pool = shared_pool(run, self.shared or max(1, round(own * SHARED)), targets=True)
+        fraction = self.fraction or min(FRACTION, own / len(pool))
+        samples = deal(pool, fraction, run.num_clients, run.key("data sharing deal"))
         sizes = run.sizes.cpu().double()
         shares = (samples.shape[1] / (sizes + samples.shape[1])).unsqueeze(1)
         server = ServerUpdate(run, local, local.rounds)

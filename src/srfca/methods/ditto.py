@@ -20,6 +20,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -64,7 +65,10 @@ class Ditto(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
-    searched: ClassVar[Mapping[str, SearchSpace]] = {"mu": Range(0.01, 10.0, log=True)}
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "mu": Range(0.01, 10.0, log=True),
+        "fine_tune_lr": Range(0.001, 1.0, log=True),
+    }
 
     mu: float = constrained(0.1, at_least=0)
     mu_per_client: bool = False
@@ -76,6 +80,11 @@ class Ditto(Method):
     def trainings(self) -> float:
         """That of w, and those of the individual models."""
         return (1 + len(self.candidates)) * self.participation
+
+    @property
+    def resolved(self) -> Mapping[str, float]:
+        """The individual models have the learning rate of ``local`` by default."""
+        return {"fine_tune_lr": self.local.lr}
 
     @property
     def candidates(self) -> tuple[float, ...]:
@@ -96,7 +105,7 @@ class Ditto(Method):
             not self.mu_per_client or "validation" in run.federation.splits,
             "mu_per_client needs held-out data, but this federation has no validation split",
         )
-        w = w0.unsqueeze(0)
+        w, server = w0.unsqueeze(0), ServerUpdate(run, self.local, self.local.rounds)
         v = w0.repeat(len(self.candidates), run.num_clients, 1)
         trained = torch.zeros(run.num_clients, 1, dtype=torch.bool, device=w0.device)
         steps = sum(num_participants(everyone, self.participation)) * self.local.steps
@@ -105,7 +114,8 @@ class Ditto(Method):
                 key = run.key("ditto", number)
                 clients = participants(run.federation, everyone, self.participation, key)
                 received, labels = w[0], everyone.labels[clients]
-                w = run.round(Round(clients, w, labels, self.local, key, self.rule))
+                request = Round(clients, w, labels, self.local, key, self.rule)
+                w = server.update(number, w, run.round(request))
                 v = torch.where(trained, v, received)
                 for place in range(len(self.candidates)):
                     replies = self._train_individual(
@@ -115,6 +125,7 @@ class Ditto(Method):
                     v[place, replied] = replies.values
                     trained[replied] = True
                 run.end_round("DITTO", number, self.local.rounds, v[0])
+            w = server.result(self.local.rounds - 1, w)
             v = torch.where(trained, v, w)
             best = self._best_candidates(run, v)
         individual_models = v[best, run.everyone]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from srfca.aggregation.rules import Mean
 from srfca.clustering.linkage import agglomerate
 from srfca.clustering.partition import Labels, Partition
+from srfca.errors import require
 from srfca.federation.requests import Losses, Scores
 from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, Method
@@ -26,6 +27,9 @@ from srfca.parameters import constrained
 
 Array = NDArray[np.float64]
 
+EXCESS = 1.5
+"""``delta`` by default, as a multiple of what models of one client lose more on held-out data."""
+
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,9 @@ class FedDrift(Method):
 
     Args:
         delta: A loss that rises by more than this is a drift; clusters are merged if each one's
-            model loses no more than this on the data of the other.
+            model loses no more than this on the data of the other. None is 1.5 times what a model
+            that a client trains alone loses more on the client's held-out data than on its training
+            data, on average: about what it loses on the data of a client like it.
         time_steps: The rounds of ``local`` are cut into this many time steps. At the start of each
             but the first, drifts are detected and clusters are merged.
         eager: All clients that drift in a time step make one new cluster (FedDrift-Eager); else
@@ -56,16 +62,22 @@ class FedDrift(Method):
         "Jothimurugesan, Hsieh, Wang, Joshi, Gibbons: Federated Learning under Distributed Concept "
         "Drift. AISTATS 2023."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ("server_momentum",)
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "delta": Range(0.02, 5.0, log=True),
         "time_steps": Range(2, 20, integer=True),
     }
 
-    delta: float = constrained(0.1, at_least=0)
+    delta: float | None = constrained(None, at_least=0)
     time_steps: int = constrained(10, at_least=2)
     eager: bool = False
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
+
+    @property
+    def resolved(self) -> Mapping[str, float]:
+        """Where the search for ``delta`` begins, which the data choose by default."""
+        return {"delta": 1.0}
 
     @property
     def spans(self) -> list[range]:
@@ -89,10 +101,34 @@ class FedDrift(Method):
     def solve(self, run: Run) -> Answer:
         """In each time step: detect drifts, merge clusters, train."""
         answer = Answer(np.zeros(run.num_clients, np.int64), run.initial_model().unsqueeze(0))
-        alone, reference = run.initial_model(), np.full(run.num_clients, np.inf)
+        alone, reference, method = run.initial_model(), np.full(run.num_clients, np.inf), self
         if self.alone_steps:
             alone, reference = self.train_alone(run)
-        return self.train_clusters(run, answer, alone, reference)
+            method = self.with_delta(run, alone, reference)
+        return method.train_clusters(run, answer, alone, reference)
+
+    def with_delta(self, run: Run, alone: Tensor, reference: Array) -> FedDrift:
+        """Return the method with a number for ``delta``.
+
+        Args:
+            run: The run.
+            alone: ``[m, P]`` models that clients trained alone.
+            reference: ``[m]`` their training losses.
+
+        Raises:
+            InputError: If ``delta`` is None and there are no held-out data.
+        """
+        if self.delta is not None:
+            return self
+        require(
+            "validation" in run.federation.splits,
+            "FedDrift chooses delta by held-out data, but this federation has no validation split: "
+            "set delta",
+        )
+        replies = run.ask(Scores(run.everyone, alone, "validation"))
+        excess = replies.values.loss.cpu().double().numpy() - reference[replies.clients]
+        known = excess[np.isfinite(excess)]
+        return replace(self, delta=max(0.0, EXCESS * float(known.mean())) if len(known) else 0.0)
 
     def train_clusters(
         self, run: Run, answer: Answer, alone: Tensor, reference: Array, *, new_data: bool = False
@@ -111,12 +147,14 @@ class FedDrift(Method):
             The clusters at the end, and a model for each.
         """
         for step, span in enumerate(self.spans):
-            name, notes = f"TIME STEP {step + 1}", {}
+            name, notes = f"TIME STEP {step + 1}", dict[str, Any]()
             if step or new_data:
                 answer, drifted, reference = self._detect(run, answer, alone, reference)
                 before = len(answer.models)
                 answer = self._merge(run, answer)
-                notes = {"drifted": drifted, "clusters_before_merging": before}
+                notes = {
+                    "drifted": drifted, "clusters_before_merging": before, "delta": self.delta,
+                }  # fmt: skip
             partition = Partition(answer.labels)
             models = federated_training(
                 run, name, answer.models, partition, self.local, Mean(self.weighted),
@@ -160,6 +198,7 @@ class FedDrift(Method):
         clients, labels = replies.clients, answer.labels.copy()
         least = replies.values.cpu().double().nan_to_num(nan=torch.inf).min(1).values.numpy()
         labels[clients] = argmin_loss(replies.values)
+        assert self.delta is not None
         has_drifted = least > reference[clients] + self.delta
         drifted = clients[has_drifted]
         after = reference.copy()
@@ -183,6 +222,7 @@ class FedDrift(Method):
         labels, sizes = answer.labels, run.sizes.cpu().double().numpy()
         losses = replies.values.cpu().double().numpy()
         distances = cluster_distances(losses, labels[replies.clients], sizes[replies.clients])
+        assert self.delta is not None
         groups = agglomerate(distances, threshold=self.delta, linkage="complete").partition
         counts = np.bincount(labels, sizes if self.weighted else None, minlength=len(answer.models))
         weights = torch.as_tensor(groups.membership() * counts)

@@ -20,6 +20,7 @@ from srfca.methods._common.init import Start, starting_models
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key
@@ -75,7 +76,7 @@ class FedEM(Method):
         everyone = one_cluster(run)
         local = replace(self.local, lr=self.lr_factor * self.local.lr)
         theta, _ = starting_models(run, self.k, self.start, self.local, self.local.steps, "start")
-        pi = uniform(run.num_clients, theta)
+        pi, server = uniform(run.num_clients, theta), ServerUpdate(run, local, local.rounds)
         steps = self.k * sum(num_participants(everyone, self.participation)) * local.steps
         with run.stage("FEDEM", steps):
             for number in range(local.rounds):
@@ -87,8 +88,10 @@ class FedEM(Method):
                 weights = run.sizes.to(theta.device)[torch.as_tensor(replied)].unsqueeze(1)
                 if self.weighting == "responsibilities":
                     weights = weights * pi[torch.as_tensor(replied)]
-                theta = aggregate(rows, weights.expand(-1, self.k), theta)
+                aggregated = aggregate(rows, weights.expand(-1, self.k), theta)
+                theta = server.update(number, theta, aggregated)
                 run.end_round("FEDEM", number, local.rounds, Mixture(theta, pi))
+        theta = server.result(local.rounds - 1, theta)
         pi = update_mixtures(run, pi, Mixture(theta, pi), run.everyone)
         answer = Answer.mixed(Mixture(theta, pi))
         assert answer.mixture_weights is not None

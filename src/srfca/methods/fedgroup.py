@@ -132,7 +132,7 @@ class FedGroup(Method):
         Args:
             w0: ``[P]``
             clients: ``[c]``
-            seed: Of the run.
+            seed: Seed of the run.
         """
         local = pretraining_of(self.local, self.pretrain_steps)
         starts = w0.expand(len(clients), -1)
@@ -145,7 +145,7 @@ class FedGroup(Method):
         from w0 in the direction nearest to its own update.
 
         Args:
-            result: Of this method.
+            result: Result of this method.
             newcomers: A federation with the same model.
 
         Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from srfca.parameters import constrained
 from srfca.random import client_words, streams
 
 Array = NDArray[np.float64]
+Rewards = Literal["others", "own"]
 
 
 @register
@@ -38,7 +39,11 @@ class FedGWC(Method):
         gamma: How fast the affinity of two clients falls with the distance of their interactions.
         eps: A cluster may be split when its interactions have changed by less than this, as a
             running mean of squares, for as many rounds as it takes to ask all of its clients.
-        max_split: Clusters that a cluster is split into at once, at most.
+        compare: What of two clients is compared: ``others``, the rewards of the other clients in
+            their rounds, as in the authors' code, or ``own``, their own rewards in the rounds of
+            the others.
+        max_split: Clusters that a cluster is split into at once, at most; as many as it has times
+            the participants of a round, if these are fewer.
         weighted: Weight clients by their number of samples; otherwise all alike.
 
     Examples:
@@ -58,12 +63,13 @@ class FedGWC(Method):
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "participation": Range(0.1, 0.5),
         "gamma": Range(0.1, 10.0, log=True),
-        "eps": Range(1e-4, 0.1, log=True),
+        "eps": Range(1e-6, 1e-3, log=True),
     }
 
     participation: float = constrained(0.1, more_than=0, at_most=1)
     gamma: float = constrained(0.1, more_than=0)
-    eps: float = constrained(0.01, more_than=0)
+    eps: float = constrained(1e-5, more_than=0)
+    compare: Rewards = "others"
     max_split: int = constrained(4, at_least=2)
     weighted: bool = True
 
@@ -124,8 +130,7 @@ class FedGWC(Method):
         for position, cluster in enumerate(clusters):
             parts = [cluster]
             if cluster.can_split and cluster.observe(losses, sizes, self.eps):
-                groups = find_groups(affinities(cluster.interactions, self.gamma), self.max_split)
-                parts = cluster.split(groups)
+                parts = cluster.split(cluster.groups(self.gamma, self.max_split, self.compare))
             after += [(position, part) for part in parts]
         return sorted(after, key=lambda pair: int(pair[1].clients[0]))
 
@@ -138,7 +143,7 @@ class Cluster:
         clients: ``[n]``
         count: Participants of a round.
         interactions: ``[n, n]`` running means of the reward of a client, by row, over the rounds
-            that it shared with another one, by column; relative to the mean reward of the round.
+            that it shared with another one, by column; relative to the sum of the round's rewards.
         change: Running mean of squared changes of the interactions.
         calm: Rounds in a row with a small change.
     """
@@ -152,7 +157,8 @@ class Cluster:
     @classmethod
     def of(cls, clients: Clients, count: int) -> Cluster:
         """Return a cluster of clients ``[n]`` of which nothing is known yet."""
-        return cls(clients, count, np.ones((len(clients), len(clients))))
+        n = len(clients)
+        return cls(clients, count, np.full((n, n), 1 / n**2))
 
     @property
     def can_split(self) -> bool:
@@ -179,14 +185,26 @@ class Cluster:
         rewards = gaussian_rewards(losses[clients], sizes[clients])
         alpha, cells = self.count / len(self.clients), np.ix_(present, present)
         old = self.interactions[cells]
-        new = (1 - alpha) * old + alpha * (rewards / rewards.mean())[:, None]
+        new = (1 - alpha) * old + alpha * (rewards / rewards.sum())[:, None]
         self.interactions[cells] = new
         self.change = (1 - alpha) * self.change + alpha * float(np.square(new - old).mean())
         self.calm = self.calm + 1 if self.change < eps else 0
         return self.calm >= max(1, round(len(self.clients) / self.count))
 
+    def groups(self, gamma: float, max_split: int, compare: Rewards) -> Labels:
+        """Return the groups ``[n]`` of its clients by their interactions.
+
+        Args:
+            gamma: How fast affinities fall with the distance.
+            max_split: The number of groups, at most.
+            compare: Whose rewards are compared.
+        """
+        rewards = self.interactions if compare == "own" else self.interactions.T
+        most = min(max_split, len(self.clients) // self.count)
+        return find_groups(affinities(rewards, gamma), most)
+
     def split(self, groups: Labels) -> list[Cluster]:
-        """Return a cluster for each group ``[n]``; if there is one only, wait anew."""
+        """Return a cluster for each group ``[n]``; if there is only one, wait again."""
         if groups.max() == 0:
             self.change, self.calm = 1.0, 0
             return [self]
@@ -223,10 +241,10 @@ def gaussian_rewards(losses: Array, sizes: Array) -> Array:
 
 
 def affinities(interactions: Array, gamma: float) -> Array:
-    """Return how alike the interactions of two clients with all others are: ``[n, n]``.
+    """Return how alike the rows of two clients are: ``[n, n]``.
 
-    It is ``exp(-gamma |x_i - x_j|^2)``, where x_i are the interactions of client i, scaled to
-    [0, 1], without those with clients i and j. The diagonal is 0.
+    It is ``exp(-gamma |x_i - x_j|^2)``, where x_i is the row of client i, scaled to [0, 1], without
+    the entries of clients i and j. The diagonal is 0.
     """
     low, high = interactions.min(), interactions.max()
     x = (interactions - low) / max(float(high - low), 1e-8)

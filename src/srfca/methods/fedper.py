@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from srfca.federation.algorithms import Descent
 from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import split_layers
 from srfca.methods._common.run import Run
+from srfca.methods._common.search_space import Layers, SearchSpace
 from srfca.methods._common.shared_body import train_body
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -42,6 +44,8 @@ class FedPer(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+
+    searched: ClassVar[Mapping[str, SearchSpace]] = {"head_layers": Layers(3)}
 
     head_layers: int = constrained(1, at_least=1)
     weighted: bool = True

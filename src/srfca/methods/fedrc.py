@@ -18,6 +18,7 @@ from srfca.methods._common.init import Start, starting_models
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.fedem import aggregate, train_components, uniform
 from srfca.methods.registry import register
 from srfca.parameters import constrained
@@ -87,7 +88,7 @@ class FedRC(Method):
         theta, _ = starting_models(run, k, self.start, self.local, self.local.steps, "fedrc start")
         state = Responsibilities(uniform(run.num_clients, theta), run.sizes.to(theta))
         steps = k * sum(num_participants(everyone, self.participation)) * local.steps
-        removed = list[dict[str, int]]()
+        removed, server = list[dict[str, int]](), ServerUpdate(run, local, local.rounds)
         with run.stage("FEDRC", 0 if self.remove_below else steps):
             for number in range(local.rounds):
                 key = run.key("fedrc", number)
@@ -98,12 +99,15 @@ class FedRC(Method):
                 weights = state.sizes[torch.as_tensor(replied)].unsqueeze(1)
                 if self.weighting == "responsibilities":
                     weights = weights * state.omega[torch.as_tensor(replied)]
-                theta = aggregate(rows, weights.expand(-1, len(theta)), theta)
+                aggregated = aggregate(rows, weights.expand(-1, len(theta)), theta)
+                theta = server.step(theta, aggregated)
                 kept = state.keep(self.remove_below)
                 if len(kept) < len(theta):
                     theta = theta[kept]
                     removed.append({"round": number + 1, "clusters": len(theta)})
+                server.add(number, theta)
                 run.end_round("FEDRC", number, local.rounds, Mixture(theta, state.omega))
+            theta = server.result(local.rounds - 1, theta)
             state.update(run, state.mixture(theta, run.everyone), run.everyone)
         answer = Answer.mixed(Mixture(theta, state.omega))
         assert answer.mixture_weights is not None
@@ -143,7 +147,7 @@ class Responsibilities:
         if self._samples is None:
             self._samples = shares.new_zeros(len(self.omega), *shares.shape[1:])
         self._samples[at] = shares * self.sizes[at].view(-1, 1, 1)
-        self.class_shares = class_shares(self._samples)
+        self.class_shares = cluster_class_shares(self._samples)
 
     def keep(self, least: float) -> list[int]:
         """Remove clusters of a smaller fraction of all samples, and return those that are left."""
@@ -155,17 +159,17 @@ class Responsibilities:
             self.omega = torch.where(total > 0, omega / total.clamp(min=1e-30), 1 / len(kept))
             if self._samples is not None:
                 self._samples = self._samples[:, kept]
-                self.class_shares = class_shares(self._samples)
+                self.class_shares = cluster_class_shares(self._samples)
         return kept
 
 
-def class_shares(samples: Tensor) -> Tensor:
+def cluster_class_shares(samples: Tensor) -> Tensor:
     """Return the shares of classes among the samples of each cluster: ``[k, g]``.
 
     Args:
         samples: ``[m, k, g]`` of each client, cluster and class.
 
-    >>> class_shares(torch.tensor([[[3.0, 1.0]], [[1.0, 3.0]], [[4.0, 0.0]]]))
+    >>> cluster_class_shares(torch.tensor([[[3.0, 1.0]], [[1.0, 3.0]], [[4.0, 0.0]]]))
     tensor([[0.6667, 0.3333]], dtype=torch.float64)
     """
     totals = samples.double().sum(0).clamp(min=MIN_CLASS_SHARE)

@@ -18,6 +18,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.init import Start, starting_models
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Choices, Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 from srfca.random import Key, bits, client_words, streams
@@ -80,6 +81,7 @@ class FedSoft(Method):
         local, m = replace(alone, mu=self.mu, keep_state=alone.has_state), run.num_clients
         c, _ = starting_models(run, self.k, self.start, alone, local.steps, "start")
         draws = None if self.participation == 1 else ceil(self.participation * m / self.k - 1e-9)
+        server = ServerUpdate(run, local, local.rounds)
         u = c.new_full((m, self.k), 1 / self.k)
         replied = torch.zeros(m, dtype=torch.bool, device=c.device)
         w: Tensor | None = None
@@ -100,12 +102,14 @@ class FedSoft(Method):
                 w, sent = train_pulled(run, w, anchors, drawn, local, key)
                 if number == local.rounds - 1 and personal:
                     w, _ = train_pulled(run, w, anchors, ~drawn, local, key, private=True)
-                c, replied = update_centers(v * sent.unsqueeze(1), w, c), replied | sent
+                aggregated = update_centers(v * sent.unsqueeze(1), w, c)
+                c, replied = server.update(number, c, aggregated), replied | sent
                 labels = torch.where(replied, u.argmax(1), -1).cpu().numpy()
                 models, of_clients = (w, None) if personal else (c, labels)
                 run.end_round("FEDSOFT", number, local.rounds, models, of_clients)
         if not personal:
             run.curve.renumber("FEDSOFT", labels)
+        c = server.result(local.rounds - 1, c)
         answer = Answer.canonical(labels, c, w if personal else None)
         empty = sorted(set(range(self.k)) - set(labels.tolist()))
         notes = {"importance": u.tolist(), "empty": empty}

@@ -60,6 +60,7 @@ class FeSEM(Method):
         "Long, Xie, Shen, Zhou, Wang, Jiang: Multi-Center Federated Learning: Clients Clustering "
         "for Better Personalization. World Wide Web 26, 2023."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ()
     needs_k: ClassVar[bool] = True
 
     k: int = constrained(2, at_least=1)

@@ -17,7 +17,7 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.local_training import LocalTraining
-from srfca.federation.requests import Losses, Round
+from srfca.federation.requests import Losses, Round, Subsample
 from srfca.methods._common.base import Answer, Method
 from srfca.methods._common.init import Start, check_start_steps, starting_models
 from srfca.methods._common.result import models_of_clients
@@ -55,6 +55,8 @@ class IFCA(Method):
         restarts: Number of runs with different starts; that of least training loss is kept.
         shared: How many of the lower layers all clusters share; a negative number counts from the
             outputs, so that -1 is all but the last.
+        samples: Clients choose a model by their losses on at most this many training samples, drawn
+            once; None is all of them. The last choice is always by all.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round.
 
@@ -83,6 +85,7 @@ class IFCA(Method):
     start_steps: int | None = None
     restarts: int = constrained(1, at_least=1)
     shared: int = 0
+    samples: int | None = constrained(None, at_least=1)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
@@ -130,6 +133,7 @@ class IFCA(Method):
         return alternate(
             run, stage, models, self.local, Mean(self.weighted), purpose=purpose,
             participation=self.participation, shared=shared,
+            subsample=None if self.samples is None else Subsample(self.samples, run.seed),
             server_lr=resolve_server_lr(self.exchange, self.server_lr, self.local),
         )  # fmt: skip
 
@@ -197,6 +201,7 @@ def alternate(
     server_lr: float | None = None,
     rounds_between: int = 1,
     shared: Coordinates | None = None,
+    subsample: Subsample | None = None,
 ) -> Alternation:
     """Alternate between clients choosing the model of least loss and training it.
 
@@ -208,11 +213,12 @@ def alternate(
         models: ``[k, P]`` to start from.
         local: How clients train.
         aggregation: How the rows of a cluster become one row.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         participation: The fraction of the clients that take part in a round.
         server_lr: If given, clients send gradients.
         rounds_between: Rounds of training between two choices.
         shared: Coordinates that are averaged over all clients of a round.
+        subsample: The training samples by which clients choose before a round; None is all.
     """
     everyone, total = one_cluster(run), num_rounds(local, server_lr)
     server = ServerUpdate(run, local, total)
@@ -232,7 +238,7 @@ def alternate(
             key = run.key(purpose, number)
             if number % rounds_between == 0:
                 drawn = participants(run.federation, everyone, participation, key)
-                replies = run.ask(Losses(drawn, models))
+                replies = run.ask(Losses(drawn, models, subsample=subsample))
                 clients, chosen = replies.clients, argmin_loss(replies.values)
                 _add_losses(run, stage, replies.values, chosen)
                 changed.append(num_moved(labels[clients], chosen))

@@ -58,6 +58,7 @@ class KTpFL(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "coefficient_lr": Range(0.01, 1.0, log=True),
         "rho": Range(0.01, 1.0, log=True),

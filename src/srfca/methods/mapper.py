@@ -16,6 +16,7 @@ from srfca.federation.local_training import LocalTraining
 from srfca.federation.replies import Clients
 from srfca.federation.requests import Scores, Split, Train
 from srfca.methods._common.base import Answer, Family, Method
+from srfca.methods._common.choice import Choice
 from srfca.methods._common.rounds import (
     federated_training,
     num_participants,
@@ -57,6 +58,7 @@ class MAPPER(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {"grid": Range(2, 6, integer=True)}
 
     grid: int = constrained(4, at_least=2)
@@ -111,32 +113,28 @@ class MAPPER(Method):
     def _train_individual(
         self, run: Run, clients: Clients, h: Tensor, individual: Tensor, shares: Tensor, number: int
     ) -> tuple[Tensor, Tensor]:
-        """Train the h_i of some clients with every lambda, and keep those of least loss.
+        """Train the h_i of some clients with every lambda, and keep the best ones.
 
         Returns:
             The h_i of all clients ``[m, P]``, and their lambda_i ``[m, 1]``.
         """
         split: Split = "validation" if "validation" in run.federation.splits else "train"
-        individual, shares = torch.where(shares > 0, individual, h), shares.clone()
-        before = individual.clone()
-        replies = run.ask(Scores(clients, h.expand(len(clients), -1), split))
-        shares[_index(replies.clients, h)] = 0.0
-        least = h.new_full((run.num_clients,), torch.inf)
-        least[_index(replies.clients, h)] = replies.values.loss.to(h)
+        before, choice = torch.where(shares > 0, individual, h), Choice(self.grid, run.num_clients)
+        choice.add(0, run.ask(Scores(clients, h.expand(len(clients), -1), split)))
+        candidates = [before]
         for place in range(1, self.grid):
             share = place / self.grid
             starts = _mix(share, before[_index(clients, h)], h)
             key = run.key(f"mapper own {place}", number)
             request = Train(clients, starts, self._scaled(share), key, private=True)
             trained = run.train(request, "training of the individual models")
-            replies = run.ask(Scores(trained.clients, trained.values, split))
-            answered = torch.as_tensor(replies.answered, device=h.device)
-            losses, index = replies.values.loss.to(h), _index(replies.clients, h)
-            better = losses < least[index]
-            kept = index[better]
-            least[kept] = losses[better]
-            individual[kept] = (trained.values.to(h)[answered][better] - (1 - share) * h) / share
-            shares[kept] = share
+            choice.add(place, run.ask(Scores(trained.clients, trained.values, split)))
+            rows = (trained.values.to(h) - (1 - share) * h) / share
+            candidates.append(before.index_copy(0, _index(trained.clients, h), rows))
+        best, individual, shares = choice.best(), before.clone(), shares.clone()
+        for place, rows in enumerate(candidates):
+            chosen = _index(np.flatnonzero(best == place), h)
+            individual[chosen], shares[chosen] = rows[chosen], place / self.grid
         return individual, shares
 
     def _train_central(

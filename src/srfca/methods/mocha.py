@@ -58,6 +58,7 @@ class MOCHA(Method):
     )
     family: ClassVar[Family] = "personalization"
     clustered: ClassVar[bool] = False
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {"mu": Range(0.03, 30.0, log=True)}
 
     mu: float = constrained(0.3, more_than=0)

@@ -74,7 +74,7 @@ class OneShotKMeans(Method):
         clients, rows = local_models.clients, local_models.answered
         require_replies(clients, self.k)
         word = run.key("k-means").word() % 2**32
-        clusters = k_means(trained_part(run, rows), self.k, self.starts, word)
+        clusters = cluster_rows(trained_part(run, rows), self.k, self.starts, word)
         partition = clusters.embed(clients, run.num_clients)
         notes = {"empty": self.k - partition.num_clusters}
         run.record("LOCAL", partition, rows, notes=notes, clients=clients)
@@ -84,7 +84,7 @@ class OneShotKMeans(Method):
         )
 
 
-def k_means(rows: Tensor, k: int, starts: int, word: int) -> Partition:
+def cluster_rows(rows: Tensor, k: int, starts: int, word: int) -> Partition:
     """Cluster rows ``[m, P]`` into at most k clusters; fewer if fewer rows differ.
 
     The rows are first expressed in m coordinates, which keeps all distances between them.

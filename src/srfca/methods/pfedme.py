@@ -54,7 +54,7 @@ class PFedMe(Method):
     clustered: ClassVar[bool] = False
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "mu": Range(0.03, 30.0, log=True),
-        "outer_lr": Range(0.005, 10.0, log=True),
+        "outer_lr": Range(0.01, 0.99, log=True, divided_by="mu"),
     }
 
     mu: float = constrained(15.0, more_than=0)

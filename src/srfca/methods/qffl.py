@@ -15,6 +15,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -56,7 +57,7 @@ class QFFL(Method):
     def solve(self, run: Run) -> Answer:
         """Run q-FedAvg."""
         local, everyone = self.local, one_cluster(run)
-        w = run.initial_model()
+        w, server = run.initial_model(), ServerUpdate(run, local, local.rounds)
         (count,) = num_participants(everyone, self.participation)
         with run.stage("QFFL", count * local.steps):
             for number in range(local.rounds):
@@ -70,12 +71,13 @@ class QFFL(Method):
                     rows = replies.values[np.searchsorted(replies.clients, both)]
                     values = losses.values[np.searchsorted(losses.clients, both), 0]
                     p = run.sizes.to(w.device)[torch.as_tensor(both)].to(w)
-                    w = q_step(
+                    stepped = q_step(
                         w, rows, values.to(w), p if self.weighted else torch.ones_like(p),
                         self.q, 1 / local.lr,
                     )  # fmt: skip
+                    w = server.update(number, w.unsqueeze(0), stepped.unsqueeze(0))[0]
                 run.end_round("QFFL", number, local.rounds, w.unsqueeze(0), everyone.labels)
-        answer = Answer(everyone.labels, w.unsqueeze(0))
+        answer = Answer(everyone.labels, server.result(local.rounds - 1, w.unsqueeze(0)))
         run.record("QFFL", everyone, answer.client_models)
         return answer
 

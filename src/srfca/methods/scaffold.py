@@ -19,6 +19,7 @@ from srfca.methods._common.base import Answer, Family, Method
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
 from srfca.methods._common.search_space import Range, SearchSpace
+from srfca.methods._common.server_update import ServerUpdate
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
@@ -33,7 +34,7 @@ class Scaffold(Method):
             ``II`` the mean of the gradients of its steps, which costs nothing but needs SGD without
             momentum. ``auto`` is II where that is possible, else I.
         server_lr: eta_g: how far the server goes to the mean of the clients' models.
-        weighted: Weight clients by their number of samples; otherwise all alike.
+        weighted: Weight clients by their number of samples; otherwise all alike, as in the paper.
         participation: The fraction of the clients that take part in a round; the others keep c_i.
 
     Examples:
@@ -56,7 +57,7 @@ class Scaffold(Method):
 
     option: Literal["auto", "I", "II"] = "auto"
     server_lr: float = constrained(1.0, more_than=0)
-    weighted: bool = True
+    weighted: bool = False
     participation: float = constrained(1.0, more_than=0, at_most=1)
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class Scaffold(Method):
     def solve(self, run: Run) -> Answer:
         """Train the model and the control variates."""
         everyone, w = one_cluster(run), run.initial_model()
+        server = ServerUpdate(run, self.local, self.local.rounds)
         variates = w.new_zeros(run.num_clients, len(w))  # c_i
         sizes = (run.sizes if self.weighted else torch.ones_like(run.sizes)).to(w)
         shares = sizes / sizes.sum()  # of the clients in c
@@ -106,11 +108,12 @@ class Scaffold(Method):
                 if len(trained.clients):
                     index = _index(trained.clients, w)
                     mean = Mean(self.weighted)(trained.values.to(w), sizes[index])
-                    w = w + self.server_lr * (mean - w)
+                    stepped = w + self.server_lr * (mean - w)
+                    w = server.update(number, w.unsqueeze(0), stepped.unsqueeze(0))[0]
                 run.end_round(
                     "SCAFFOLD", number, self.local.rounds, w.unsqueeze(0), everyone.labels
                 )
-        answer = Answer(everyone.labels, w.unsqueeze(0))
+        answer = Answer(everyone.labels, server.result(self.local.rounds - 1, w.unsqueeze(0)))
         run.record("SCAFFOLD", everyone, answer.client_models)
         return answer
 

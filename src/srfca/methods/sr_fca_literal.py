@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from srfca.clustering.candidates import Metric
 from srfca.errors import require
+from srfca.methods._common.search_space import Percentages, Range, SearchSpace
 from srfca.methods.registry import register
 from srfca.methods.sr_fca.options import SRFCA
 from srfca.parameters import constrained
@@ -43,6 +45,11 @@ class LiteralSRFCA(SRFCA):
 
     key: ClassVar[str] = "sr-fca-literal"
     name: ClassVar[str] = "SR-FCA (literal)"
+
+    searched: ClassVar[Mapping[str, SearchSpace]] = {
+        "trim": Range(0.0, 0.4),
+        "threshold": Percentages(5, 95),
+    }
 
     threshold: float | str = "30%"
     refine_steps: int = constrained(1, at_least=0)

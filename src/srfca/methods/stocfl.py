@@ -41,7 +41,7 @@ class StoCFL(Method):
 
     Args:
         tau: Clusters are merged while the cosine of their representations is above this.
-        lam: lambda, how strongly a cluster's model is pulled to the global model.
+        mu: lambda in the paper: how strongly a cluster's model is pulled to the global model.
         anchor_steps: Steps that a client trains the anchor w0 for, once; at most ``local.steps``.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round. A client is
@@ -60,13 +60,14 @@ class StoCFL(Method):
     paper: ClassVar[str] = (
         "Zeng, Hu, Liu, Yu, Wang, Xu: Stochastic Clustered Federated Learning. 2023."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ()
     searched: ClassVar[Mapping[str, SearchSpace]] = {
         "tau": Range(0.05, 0.95),
-        "lam": Range(0.001, 1.0, log=True),
+        "mu": Range(0.001, 1.0, log=True),
     }
 
     tau: float = constrained(0.5, at_least=-1, at_most=1)
-    lam: float = constrained(0.05, at_least=0)
+    mu: float = constrained(0.05, at_least=0)
     anchor_steps: int = constrained(50, at_least=1)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
@@ -122,7 +123,7 @@ class StoCFL(Method):
     ) -> None:
         """Train the clusters' models for a round, with the pull to the global model."""
         labels = torch.as_tensor(state.labels[clients], device=omega.device)
-        pulled = replace(self.local, mu=self.lam)
+        pulled = replace(self.local, mu=self.mu)
         pull = Descent(anchors=omega.expand(len(clients), -1))
         key = run.key("stocfl clusters", number)
         request = Train(clients, state.models[labels], pulled, key, pull)

@@ -33,7 +33,7 @@ from srfca.parameters import constrained
 class TopDown(Method):
     """FedAvg over all clients; every few rounds, groups whose updates differ are cut in two.
 
-    A group is cut if its updates show the same halves in two rounds. Both parts go on from the
+    A group is cut if its updates show the same halves in two rounds. Both parts continue from the
     model of their group and the updates of their own clients.
 
     Args:
@@ -62,6 +62,7 @@ class TopDown(Method):
         "A top-down variant of Briggs, Fan, Andras: Federated learning with hierarchical "
         "clustering of local updates to improve training on non-IID data. IJCNN 2020."
     )
+    server_settings: ClassVar[tuple[str, ...]] = ("server_momentum",)
     searched: ClassVar[Mapping[str, SearchSpace]] = {"metric": Choices(("cosine", "l2"))}
 
     rounds_between: int | None = constrained(None, at_least=1)
@@ -156,7 +157,7 @@ class TopDown(Method):
 
         Args:
             distances: ``[c, c]`` of the clients' updates.
-            seed: Of the graph clustering.
+            seed: Seed of the graph clustering.
         """
         half = np.full(len(distances), -1)
         groups, _ = find_groups(distances, max(2, self.min_size), seed)

@@ -31,7 +31,7 @@ class Factory:
 
     Args:
         name: One of our networks, such as ``mlp``, or ``MODULE:NAME`` of a class or function.
-        arguments: Of a class; a function has none.
+        arguments: Arguments of a class; a function has none.
 
     Examples:
         >>> from srfca.models import mlp

@@ -33,7 +33,7 @@ class Layout:
     Args:
         shapes: The entries of the row, in order, by name.
         parameters: The entries that are parameters; the others are buffers.
-        dtype: Of the row.
+        dtype: Data type of the row.
 
     Examples:
         >>> layout = Layout.of(nn.Linear(3, 2))
@@ -113,7 +113,7 @@ class Layout:
         """Return the row ``[P]`` of a module of this layout.
 
         Args:
-            module: Of this layout.
+            module: Module of this layout.
 
         Returns:
             ``[P]``

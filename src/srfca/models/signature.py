@@ -137,7 +137,7 @@ def predicted_classes(outputs: Tensor, shape: torch.Size) -> Tensor | None:
 
     Args:
         outputs: ``[n, ...]``
-        shape: Of the targets, ``[n, ...]``.
+        shape: Shape of the targets, ``[n, ...]``.
     """
     single = outputs.ndim == len(shape) + 1 and outputs.shape[1] == 1
     scores = outputs.squeeze(1) if single else outputs

@@ -115,7 +115,7 @@ def find_room(
     """Decide how many workers there are, and what each gets.
 
     Args:
-        machines: Of the cluster.
+        machines: Machines of the cluster.
         workers: How many; None is one for each GPU, or one for each machine if there are none.
         cpus: CPUs of each worker; None is as many as there are for it.
         gpus: GPUs of each worker; None is one if there are enough, else none.

@@ -21,13 +21,19 @@ from srfca.federation.requests import Request, Round, Split, Train
 from srfca.models.architecture import Architecture
 from srfca.models.rows import Layout, make_module
 from srfca.models.signature import Signature
+from srfca.ray.balance import samples_in
 from srfca.ray.cluster import connect, find_room, nodes
 from srfca.ray.description import Everyone
 from srfca.ray.pool import Call, Pool
 from srfca.ray.rounds import RoundAnswers
-from srfca.ray.shards import MakeData, sources_of
-from srfca.ray.splitting import join, split, take_models
+from srfca.ray.sources import Data, sources_of
+from srfca.ray.splitting import join, split, take_models, tiles
 from srfca.ray.worker import Settings, Usage
+
+READING = (
+    "client", "target", "features", "test", "cluster", "target_kind", "standardize", "missing",
+)  # fmt: skip
+"""Arguments of ``srfca.data.load`` that a ``RayFederation`` takes for a folder or a Dataset."""
 
 
 class RayFederation:
@@ -36,14 +42,14 @@ class RayFederation:
     It answers every request as a ``Simulation`` of all clients does, up to rounding. Rounds are
     reduced on the workers, so that what the driver gets grows with the clusters, not with the
     clients. A worker that is lost, with its process or its machine, is replaced, and its shard does
-    what it was doing again.
+    what it was doing again. A shard of a slow worker moves to a faster one.
 
     Args:
-        data: What the clients hold; or a function for each shard that makes, or reads, the
-            ``ClientData`` of the shard on a worker, so that no data pass through this process
-            (``files_in`` returns such functions for the files of a folder).
+        data: What the clients hold. Or what the workers read themselves, so that no data pass
+            through this process: a folder with files for ``files_in``, a Ray Dataset with a client
+            column, or a function for each shard that returns its ``ClientData``.
         model: As for ``Simulation``. The workers must be able to import what it needs.
-        address: Of the cluster, as for ``connect``; unused if this process is connected.
+        address: Address of the cluster, as for ``connect``; unused if this process is connected.
         actors: Number of workers; None is one for each GPU, or one for each machine without GPUs.
         num_cpus: CPUs of each worker; None is as many as there are for it.
         num_gpus: GPUs of each worker; None is one if there are enough, else none.
@@ -51,14 +57,17 @@ class RayFederation:
         retries: How often workers may be lost during one request.
         patience: Seconds to wait for a worker that replaces one that was lost; if none starts in
             time, the others share its clients.
-        **arguments: Of ``Simulation``: ``loss``, ``augment``, ``device``, ``precision``,
-            ``compile``, ``block_size``, ``validation``, ``seed`` and ``negative_losses``.
+        **arguments: Arguments of ``Simulation``: ``loss``, ``augment``, ``device``, ``precision``,
+            ``compile``, ``block_size``, ``validation``, ``seed`` and ``negative_losses``; for a
+            folder or a Dataset also those of ``srfca.data.load``: ``client``, ``target``,
+            ``features``, ``test``, ``cluster``, ``target_kind`` and ``missing``.
 
     Attributes:
         truth: The true partition, where it is known.
         signature: What the module takes, and what its outputs mean.
         num_classes: The number of classes, None unless the clients classify.
         num_losses: How many workers were lost so far.
+        num_moves: How many shards have moved from a slow worker to a faster one.
 
     Raises:
         InputError: If there is no cluster, it has no room for the workers, or model, loss and data
@@ -75,7 +84,7 @@ class RayFederation:
 
     def __init__(
         self,
-        data: ClientData | Sequence[MakeData],
+        data: Data,
         model: nn.Module | Callable[[], nn.Module],
         *,
         address: str | None = None,
@@ -93,7 +102,8 @@ class RayFederation:
         if str(arguments.get("device", "auto")).startswith("cpu") and num_gpus is None:
             num_gpus = 0.0
         room = find_room(nodes(), actors, num_cpus, num_gpus, actor_options)
-        self._data, sources = sources_of(data, room.workers)
+        reading = {name: arguments.pop(name) for name in READING if name in arguments}
+        self._data, sources = sources_of(data, room.workers, reading)
         self._model = model
         self._architecture = Architecture.of(model)
         self._layout = Layout.of(make_module(model, seed=0))
@@ -147,6 +157,11 @@ class RayFederation:
         return self._data
 
     @property
+    def optima(self) -> Tensor | None:
+        """The best model of each true cluster ``[k*, P]``, if ``data`` was given and has them."""
+        return None if self._data is None else self._data.optima
+
+    @property
     def sizes(self) -> Tensor:
         """``[m]`` number of training samples of each client, without validation samples."""
         return self._everyone.sizes["train"]
@@ -186,8 +201,13 @@ class RayFederation:
         """How many workers were lost so far."""
         return self._pool.losses
 
+    @property
+    def num_moves(self) -> int:
+        """How many shards have moved from a slow worker to a faster one."""
+        return self._pool.moves
+
     def usage(self) -> list[Usage]:
-        """Return the seconds of CPU and the memory that each worker has used so far."""
+        """Return the CPU time, the memory and the messages of each worker so far."""
         return self._pool.usage()
 
     def sizes_of(self, split: Split) -> Tensor:
@@ -253,27 +273,36 @@ class RayFederation:
             bool(((request.clients >= 0) & (request.clients < count)).all()),
             f"clients are numbered 0 to {count - 1}",
         )
+        self._pool.rebalance()
         if isinstance(request, Round):
             replies = self._rounds.answer(request)
         else:
-            replies = Replies(request.clients, cast(Value, self._ask_shards(request)))
+            answers = [self._ask_shards(tile) for tile in tiles(request)]
+            values = answers[0] if len(answers) == 1 else torch.cat(answers, dim=1)
+            replies = Replies(request.clients, cast(Value, values))
         traffic, self._reported = self.traffic - self._reported, self.traffic
         return replace(replies, traffic=traffic)
 
     def _ask_shards(self, request: Request[Any]) -> Any:
         keeps_state = isinstance(request, Train) and request.stateful
         request, models = take_models(request)
-        extra = None if models is None else self._pool.put(models)
+        extra = None if models is None else self._pool.share(models)
         parts = split(
             request, self._everyone.bounds, range(len(self._pool)) if keeps_state else None
         )
         if keeps_state:
             self._pool.shorten_histories()
-        steps = request.steps if isinstance(request, Train) else 0
+        steps, batch_size = 0, None
+        if isinstance(request, Train):
+            steps, batch_size = request.steps, request.local.batch_size
+        sizes = self.sizes[torch.from_numpy(request.clients)]
         calls = {
-            shard: Call.of("ask", part.request, extra=extra, steps=steps * len(part.entries))
+            shard: Call.of(
+                "ask", part.request, extra=extra, steps=steps * len(part.entries),
+                samples=samples_in(sizes[torch.from_numpy(part.entries)], steps, batch_size),
+            )
             for shard, part in parts.items()
-        }
+        }  # fmt: skip
         answers = self._pool.call(
             lambda shards: {shard: calls[shard] for shard in shards}, list(calls), progress.report
         )

@@ -21,7 +21,7 @@ class ReadFile:
 
     Args:
         path: The file, where the workers find it.
-        options: Of ``srfca.data.load``.
+        options: Options of ``srfca.data.load``.
     """
 
     path: str
@@ -45,7 +45,7 @@ def files_in(folder: str | Path, **options: Any) -> list[MakeData]:
 
     Args:
         folder: With .parquet, .csv or .npz files.
-        **options: Of ``srfca.data.load``: ``client``, ``target``, ``features``, ...
+        **options: Options of ``srfca.data.load``: ``client``, ``target``, ``features``, ...
 
     Returns:
         A function for each file, to be called on a worker.

@@ -34,10 +34,12 @@ class Message:
     Args:
         body: The object without the content of its tensors and arrays.
         buffers: That content.
+        name: Of an object that many get; different objects have different names.
     """
 
     body: bytes
     buffers: tuple[Buffer, ...]
+    name: str = ""
 
     @property
     def num_bytes(self) -> int:
@@ -45,8 +47,12 @@ class Message:
         return len(self.body) + sum(buffer.nbytes for buffer in self.buffers)
 
 
-def pack(value: Any) -> Message:
+def pack(value: Any, name: str = "") -> Message:
     """Return an object as a message.
+
+    Args:
+        value: The object.
+        name: If many get it.
 
     >>> message = pack({"models": torch.ones(3).expand(500, 3)})
     >>> message.num_bytes < 500, unpack(message)["models"].shape
@@ -59,7 +65,7 @@ def pack(value: Any) -> Message:
 
     make_pickler: Any = _Pickler
     make_pickler(stream, protocol=5, buffer_callback=keep).dump(value)
-    return Message(stream.getvalue(), tuple(buffers))
+    return Message(stream.getvalue(), tuple(buffers), name)
 
 
 def unpack(message: Message) -> Any:

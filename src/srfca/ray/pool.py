@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import ray
 from ray.exceptions import RayError
 
 from srfca import progress
 from srfca.errors import InputError
+from srfca.federation.local_training import KEPT_TRAININGS
 from srfca.federation.replies import Traffic
 from srfca.random import Key
+from srfca.ray.balance import Balance, Timing
 from srfca.ray.cluster import Room
 from srfca.ray.description import Description
 from srfca.ray.messages import Message, pack, unpack
-from srfca.ray.shards import MakeData
+from srfca.ray.shards import ShardSource
 from srfca.ray.worker import Answer, Settings, Usage, Worker
 
 _START_SECONDS = 300.0
@@ -32,23 +35,51 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
+class Shared:
+    """An object that each machine gets once.
+
+    Args:
+        reference: To it.
+        num_bytes: Its size.
+    """
+
+    reference: Any
+    num_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
 class Call:
     """A method of a shard, and its arguments.
 
     Args:
         message: The packed name and arguments.
-        extra: A reference to one more argument, or None.
+        extra: One more argument, or None: what shards share, or a reference.
         steps: Local steps that it takes, for progress.
+        samples: That it trains on, each counted in every step; 0 if it does not train.
     """
 
     message: Message
     extra: Any = None
     steps: int = 0
+    samples: float = 0.0
 
     @classmethod
-    def of(cls, method: str, *arguments: Any, extra: Any = None, steps: int = 0) -> Call:
+    def of(
+        cls,
+        method: str,
+        *arguments: Any,
+        extra: Any = None,
+        steps: int = 0,
+        samples: float = 0.0,
+    ) -> Call:
         """Return a call of a method."""
-        return cls(pack((method, arguments)), extra, steps)
+        return cls(pack((method, arguments)), extra, steps, samples)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the call, with what it shares with others."""
+        shared = self.extra.num_bytes if isinstance(self.extra, Shared) else 0
+        return self.message.num_bytes + shared
 
 
 @dataclass
@@ -64,20 +95,20 @@ class History:
     rounds: list[tuple[Training, bool, Call]] = field(default_factory=list)
 
     def add(self, training: Training, is_first: bool, is_personal: bool, call: Call) -> None:
-        """Add a round. Its training starts anew if it is the first.
+        """Add a round. Its training restarts if it is the first.
 
-        Optimizer states are kept for the last two trainings, personal coordinates for all.
+        Optimizer states are kept for the last trainings, personal coordinates for all.
         """
         kept = [entry for entry in self.rounds if not (is_first and entry[0] == training)]
         self.rounds = [*kept, (training, is_personal, call)]
         transient = list(dict.fromkeys(entry[0] for entry in self.rounds if not entry[1]))
-        old = set(transient[:-2])
+        old = set(transient[:-KEPT_TRAININGS])
         self.rounds = [entry for entry in self.rounds if entry[1] or entry[0] not in old]
 
     @property
     def num_bytes(self) -> int:
         """The size of the calls."""
-        return sum(call.message.num_bytes for _, _, call in self.rounds)
+        return sum(call.num_bytes for _, _, call in self.rounds)
 
 
 class Pool:
@@ -86,6 +117,8 @@ class Pool:
     A worker that is lost, because its process or its machine has ended, is replaced: a new one
     hosts its shards, repeats the rounds that these shards' clients keep state of, and then the call
     that was lost. If there is no room for a new worker, the others share its shards.
+
+    Where a worker is slow, one of its shards moves to the fastest one (``rebalance``).
 
     Args:
         sources: What makes the data of each shard.
@@ -97,6 +130,7 @@ class Pool:
     Attributes:
         traffic: What went between the driver and the workers.
         losses: How many workers were lost so far.
+        moves: How many shards have moved from a slow worker to another one.
 
     Raises:
         InputError: If the workers do not start, or a shard cannot be made.
@@ -104,7 +138,7 @@ class Pool:
 
     def __init__(
         self,
-        sources: Sequence[MakeData],
+        sources: Sequence[ShardSource],
         settings: Settings,
         room: Room,
         retries: int,
@@ -112,9 +146,10 @@ class Pool:
     ) -> None:
         self._room, self._retries, self._patience = room, retries, patience
         self._actor = ray.remote(Worker)
-        self.traffic, self.losses, self._losses_now = Traffic(), 0, 0
-        self._settings = self.put(settings)
-        self._sources = [self.put(source) for source in sources]
+        self.traffic, self.losses, self._losses_now, self.moves = Traffic(), 0, 0, 0
+        self._settings = self._put(pack(settings))
+        self._sources = [(self._put(pack(source.make)), source.blocks) for source in sources]
+        self._balance = Balance()
         count = min(room.workers, len(sources))
         self._workers: dict[int, Any] = {number: self._start() for number in range(count)}
         self._next_worker = count
@@ -148,11 +183,10 @@ class Pool:
         """Return how often a shard has started: it then remembers nothing of what was sent."""
         return self._starts[shard]
 
-    def put(self, value: Any) -> Any:
-        """Put an object where all machines can fetch it, once for each; return a reference."""
-        message = pack(value)
-        self.traffic += Traffic(0, message.num_bytes, 0)
-        return ray.put(message)
+    def share(self, value: Any) -> Shared:
+        """Put an object where all machines can fetch it, once for each."""
+        message = pack(value, name=uuid4().hex)
+        return Shared(self._put(message), message.num_bytes)
 
     def call(
         self,
@@ -174,6 +208,7 @@ class Pool:
         pending: dict[Any, tuple[int, Call]] = {}
         answers: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
+        timings: dict[int, Timing] = {}
         remaining = list(shards)
         while remaining or pending:
             for shard, call in make_calls(remaining).items():
@@ -182,7 +217,9 @@ class Pool:
             [ready], _ = ray.wait(list(pending), num_returns=1)
             shard, call = pending.pop(ready)
             try:
-                answers[shard] = self._open(ray.get(ready))
+                answer = self._receive(ray.get(ready))
+                timings[shard] = Timing(answer.seconds, call.samples)
+                answers[shard] = answer.get()
                 report(call.steps)
             except RayError as error:
                 lost = self._host_of[shard]
@@ -194,7 +231,29 @@ class Pool:
                 failures[shard] = error
         for shard in sorted(failures):
             raise failures[shard]
+        self._balance.note(self._host_of, timings)
         return answers
+
+    def rebalance(self) -> None:
+        """Move a shard from a slow worker to the fastest one, if that makes requests faster.
+
+        Shards forget the rows of a round by it: call this between requests.
+        """
+        move = self._balance.suggest(self._host_of)
+        if move is None:
+            return
+        if self._histories[move.shard].rounds:
+            self._fetch_state(move.shard)  # to be restored, instead of repeating these rounds
+        before = self._host_of[move.shard]
+        if move.host not in self._workers or before not in self._workers:
+            return
+        self.moves += 1
+        self._losses_now = 0
+        self._host_of[move.shard] = move.host
+        self._homeless.add(move.shard)
+        self._host_homeless()
+        if before in self._workers:
+            self._workers[before].drop.remote(move.shard)
 
     def remember(self, shard: int, key: Key, personal: bool, call: Call) -> None:
         """Note a round that the shard's clients keep state of, so that it can be repeated."""
@@ -204,8 +263,7 @@ class Pool:
         """Fetch what clients keep, where the rounds to repeat have become large."""
         for shard, history in enumerate(self._histories):
             if history.num_bytes > _MAX_HISTORY_BYTES:
-                answers = self.call(lambda shards: {s: Call.of("state") for s in shards}, [shard])
-                self._histories[shard] = History(Call.of("restore", answers[shard]))
+                self._fetch_state(shard)
 
     def hold(self, calls: Mapping[int, Call]) -> None:
         """Repeat these calls too if their shards start again, until ``release``."""
@@ -236,14 +294,15 @@ class Pool:
         """Call a shard, and return a reference to its answer."""
         self.traffic += Traffic(1, call.message.num_bytes, 0)
         worker = self._workers[self._host_of[shard]]
-        return worker.call.remote(shard, call.message, call.extra)
+        extra = call.extra.reference if isinstance(call.extra, Shared) else call.extra
+        return worker.call.remote(shard, call.message, extra)
 
     def refer_any(self, number: int, method: str, argument: Any, references: Sequence[Any]) -> Any:
         """Call a method of some worker with the answers of others; return a reference.
 
         Args:
             number: Different numbers are different workers, as far as there are.
-            method: Of ``Worker``.
+            method: Method of ``Worker``.
             argument: Its first argument.
             references: Its other arguments.
         """
@@ -266,12 +325,24 @@ class Pool:
             self._kill(worker)
         self._workers = {}
 
+    def _put(self, message: Message) -> Any:
+        self.traffic += Traffic(0, message.num_bytes, 0)
+        return ray.put(message)
+
     def _open(self, message: Message) -> Any:
+        return self._receive(message).get()
+
+    def _receive(self, message: Message) -> Answer:
         self.traffic += Traffic(0, 0, message.num_bytes)
         answer: Answer = unpack(message)
         for text, category in answer.warnings:
-            warnings.warn(text, category, stacklevel=2)
-        return answer.get()
+            warnings.warn(text, category, stacklevel=3)
+        return answer
+
+    def _fetch_state(self, shard: int) -> None:
+        """Fetch what the clients of a shard keep, instead of noting the rounds that led to it."""
+        answers = self.call(lambda shards: {s: Call.of("state") for s in shards}, [shard])
+        self._histories[shard] = History(Call.of("restore", answers[shard]))
 
     def _start(self) -> Any:
         options = self._room.actor_options()
@@ -319,7 +390,8 @@ class Pool:
             calls.insert(0, history.state)
         if shard in self._held:
             calls.append(self._held[shard])
-        described = worker.host.remote(shard, self._sources[shard], self._settings)
+        source, blocks = self._sources[shard]
+        described = worker.host.remote(shard, source, self._settings, *blocks)
         return [described, *(self.refer(shard, call) for call in calls)]
 
     def _lose(self, lost: int, error: RayError) -> None:

@@ -219,7 +219,7 @@ def aggregate_parts(
         shards: A part for each cluster, from each shard, in the order of the shards.
         models: ``[k, p]`` of these clusters; one without rows keeps its model.
         aggregation: How rows become one row.
-        shared: Whether all rows are aggregated together besides.
+        shared: Whether all rows are also aggregated together.
 
     Returns:
         ``[k, p]``, and if asked for what all rows together give: ``[p]``.

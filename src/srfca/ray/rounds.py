@@ -8,7 +8,7 @@ others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from hashlib import blake2b
 from itertools import pairwise
@@ -25,9 +25,11 @@ from srfca.aggregation.rules import Mean, Median, TrimmedMean
 from srfca.federation.middleware.validation import NOT_FINITE, REFUSED, refuses_not_finite
 from srfca.federation.replies import Clients, Replies
 from srfca.federation.requests import Round
-from srfca.ray.pool import Call, Pool
+from srfca.ray.balance import samples_in
+from srfca.ray.pool import Call, Pool, Shared
 from srfca.ray.reductions import Participants, ShardSums, ShardTraining
 from srfca.ray.shards import client_range
+from srfca.ray.splitting import is_large
 
 _BY_COORDINATE = (TrimmedMean, Median)
 """Rules that treat every coordinate by itself."""
@@ -50,12 +52,25 @@ class ShardRound:
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The training of a round.
+
+    Args:
+        how: How the shards train.
+        models: Of the clusters, if they come apart.
+    """
+
+    how: ShardTraining
+    models: Shared | None = None
+
+
 class RoundAnswers:
     """Answers rounds with the workers of a pool.
 
     Args:
         pool: The workers.
-        bounds: Of the shards.
+        bounds: Bounds of the shards.
         sizes: ``[m]`` training samples of all clients.
     """
 
@@ -69,7 +84,7 @@ class RoundAnswers:
         shards = self._split(request, everywhere=keeps_state)
         if not shards:
             return Replies(request.clients, request.models.cpu())
-        training = ShardTraining(request.models, request.local, request.key, request.server_lr)
+        training = self._training(request)
         if keeps_state:
             self._pool.shorten_histories()
         if isinstance(request.aggregation, Mean) and request.max_change is None:
@@ -77,6 +92,13 @@ class RoundAnswers:
         else:
             models, missing = self._exchange(request, training, shards)
         return Replies(request.clients, models, missing)
+
+    def _training(self, request: Round) -> Training:
+        """Return how the shards train. Large models go to each machine once."""
+        how = ShardTraining(request.models, request.local, request.key, request.server_lr)
+        if not is_large(request.models):
+            return Training(how)
+        return Training(replace(how, models=request.models[:0]), self._pool.share(request.models))
 
     def _split(self, request: Round, everywhere: bool) -> dict[int, ShardRound]:
         """Return the participants of each shard, cluster by cluster."""
@@ -99,7 +121,7 @@ class RoundAnswers:
         return shards
 
     def _mean(
-        self, request: Round, rule: Mean, training: ShardTraining, shards: dict[int, ShardRound]
+        self, request: Round, rule: Mean, training: Training, shards: dict[int, ShardRound]
     ) -> tuple[Tensor, dict[int, str]]:
         """Return the means of all clusters, and the clients that are refused."""
         answers = self._train("train_and_sum", request, training, shards, rule.weighted)
@@ -113,7 +135,7 @@ class RoundAnswers:
         return _diverged(models, bad, missing, shards), missing
 
     def _exchange(
-        self, request: Round, training: ShardTraining, shards: dict[int, ShardRound]
+        self, request: Round, training: Training, shards: dict[int, ShardRound]
     ) -> tuple[Tensor, dict[int, str]]:
         """Return the aggregates of all clusters, with rows that go from worker to worker."""
         bad = self._train("train", request, training, shards)
@@ -173,20 +195,24 @@ class RoundAnswers:
         self,
         method: str,
         request: Round,
-        training: ShardTraining,
+        training: Training,
         shards: dict[int, ShardRound],
         *arguments: Any,
     ) -> dict[int, Any]:
         """Let the shards train, and return their answers."""
-        steps = 1 if request.server_lr is not None else len(request.local.span(request.key.round))
+        steps, batch_size = 1, None
+        if request.server_lr is None:
+            steps, batch_size = len(request.local.span(request.key.round)), request.local.batch_size
         keeps_state = _keeps_state(request)
         sent: dict[int, Call] = {}
 
         def make_calls(chosen: Sequence[int]) -> dict[int, Call]:
             for shard in chosen:
-                count = steps * len(shards[shard].clients)
+                clients = shards[shard].clients
+                sizes = self._sizes[torch.from_numpy(clients)]
                 call = self._call(
-                    method, training, shards[shard], *arguments, steps=count,
+                    method, training, shards[shard], *arguments, steps=steps * len(clients),
+                    samples=samples_in(sizes, steps, batch_size),
                     remembered=not keeps_state and self._remembers(shard, shards[shard].name),
                 )  # fmt: skip
                 sent[shard] = call
@@ -201,14 +227,18 @@ class RoundAnswers:
     def _call(
         self,
         method: str,
-        training: ShardTraining,
+        training: Training,
         shard: ShardRound,
         *arguments: Any,
         steps: int = 0,
+        samples: float = 0.0,
         remembered: bool = False,
     ) -> Call:
         participants = None if remembered else shard.participants
-        return Call.of(method, training, shard.name, participants, *arguments, steps=steps)
+        return Call.of(
+            method, training.how, shard.name, participants, *arguments,
+            extra=training.models, steps=steps, samples=samples,
+        )  # fmt: skip
 
     def _remembers(self, shard: int, name: str) -> bool:
         """Tell whether a shard remembers participants; it does from now on."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.data.client_data import ClientData, Samples
-from srfca.errors import require
 
 MakeData = Callable[[], ClientData]
 """Makes, or reads, the data of one shard, on the worker that simulates it."""
+SHARDS_PER_WORKER = 2
+MIN_CLIENTS = 50
+"""Clients that a shard has at the least, if a worker has more than one."""
 
 
 def cut_by_cost(costs: Tensor, count: int) -> NDArray[np.int64]:
@@ -66,26 +68,30 @@ class Given:
         return self.data
 
 
-def sources_of(
-    data: ClientData | Sequence[MakeData], num_workers: int
-) -> tuple[ClientData | None, list[MakeData]]:
-    """Return the data that the driver has, and what makes the data of each shard.
+@dataclass(frozen=True)
+class ShardSource:
+    """What a worker makes a shard of.
 
-    Raises:
-        InputError: If there are no shards, or one is not callable.
+    Args:
+        make: Returns the data of the shard, on the worker.
+        blocks: References to what it is called with.
     """
-    if isinstance(data, ClientData):
-        bounds = cut_by_cost(data.train.sizes, num_workers).tolist()
-        return data, [Given(cut(data, *pair)) for pair in pairwise(bounds)]
-    makers = list(data)
-    require(bool(makers), "data must be ClientData, or one function or more that make a shard each")
-    for maker in makers:
-        require(
-            callable(maker),
-            "data must be ClientData, or functions without arguments that return the ClientData "
-            f"of a shard each, not {type(maker).__name__}",
-        )
-    return None, makers
+
+    make: Callable[..., ClientData]
+    blocks: Sequence[Any] = ()
+
+
+def num_shards(num_clients: int, num_workers: int) -> int:
+    """Return how many shards clients are cut into.
+
+    Workers have two shards each, so that one of them can move away from a slow worker, unless
+    these would be small.
+
+    >>> num_shards(1000, 4), num_shards(300, 4)
+    (8, 4)
+    """
+    per_worker = num_clients // (MIN_CLIENTS * num_workers)
+    return num_workers * min(SHARDS_PER_WORKER, max(1, per_worker))
 
 
 def client_range(bounds: NDArray[np.int64], clients: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -32,6 +32,8 @@ from srfca.ray.shards import client_range
 
 _MIN_SHARED_BYTES = 2**17
 """Bytes of models that make it worth sending them once to each machine."""
+_MAX_SHARED_BYTES = 2**28
+"""Bytes of models that a machine gets at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,7 @@ def split(
 
     Args:
         request: The request.
-        bounds: Of the shards.
+        bounds: Bounds of the shards.
         shards: Those to include even if none of their clients is asked; None is the first one if
             no client at all is asked.
 
@@ -78,10 +80,31 @@ def take_models(request: Request[Any]) -> tuple[Request[Any], Tensor | None]:
     kinds = (Losses, BalancedLosses, LossMoments, OutputMoments, BootstrapLosses, Shares)
     if not isinstance(request, kinds) or not isinstance(request.models, Tensor):
         return request, None
-    models = request.models
-    if models.numel() * models.element_size() < _MIN_SHARED_BYTES:
+    if not is_large(request.models):
         return request, None
-    return replace(request, models=models[:0]), models
+    return replace(request, models=request.models[:0]), request.models
+
+
+def is_large(models: Tensor) -> bool:
+    """Tell whether models are so large that each machine should get them once."""
+    return models.numel() * models.element_size() >= _MIN_SHARED_BYTES
+
+
+def tiles(request: Request[Any]) -> list[Request[Any]]:
+    """Return requests for some of the models each, if there are too many for a machine at once.
+
+    Their answers belong side by side, in their order.
+    """
+    if not isinstance(request, Losses | BalancedLosses):
+        return [request]
+    models = request.models
+    length = max(1, _MAX_SHARED_BYTES // max(1, models[:1].numel() * models.element_size()))
+    if len(models) <= length:
+        return [request]
+    if isinstance(request, Losses):
+        return [replace(request, models=part) for part in models.split(length)]
+    parts = zip(models.split(length), request.class_shares.split(length), strict=True)
+    return [replace(request, models=part, class_shares=shares) for part, shares in parts]
 
 
 def join(parts: Mapping[int, Part], answers: Mapping[int, Any]) -> Any:

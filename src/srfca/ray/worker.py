@@ -8,6 +8,9 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from os import getppid
+from socket import gethostname
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from srfca.data.client_data import ClientData
 from srfca.engine.simulation import Simulation
 from srfca.errors import InputError
 from srfca.federation.requests import Request
@@ -28,7 +32,6 @@ from srfca.ray.reductions import (
     change_bounds,
     train,
 )
-from srfca.ray.shards import MakeData
 
 MAX_KEPT = 8
 """Sets of participants that a shard remembers."""
@@ -40,7 +43,7 @@ class Settings:
 
     Args:
         model: As for ``Simulation``.
-        arguments: Of ``Simulation``, besides data and model.
+        arguments: Arguments of ``Simulation`` other than data and model.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -55,11 +58,15 @@ class Answer:
         value: The answer.
         error: What was raised instead, if something was.
         warnings: Texts and kinds of warnings.
+        seconds: How long it took.
+        node: Where it was made.
     """
 
     value: Any = None
     error: Exception | None = None
     warnings: tuple[tuple[str, type[Warning]], ...] = ()
+    seconds: float = 0.0
+    node: str = ""
 
     @classmethod
     def of(cls, answer: Callable[[], Any]) -> Answer:
@@ -99,11 +106,11 @@ def _sendable(error: Exception) -> Exception:
 class Shard:
     """The clients of one shard, on their worker."""
 
-    def __init__(self, make_data: MakeData, settings: Settings, has_gpu: bool) -> None:
+    def __init__(self, data: ClientData, settings: Settings, has_gpu: bool) -> None:
         arguments = dict(settings.arguments)
         if arguments.get("device", "auto") == "auto":
             arguments["device"] = "cuda" if has_gpu else "cpu"
-        self.simulation = Simulation(make_data(), settings.model, **arguments)
+        self.simulation = Simulation(data, settings.model, **arguments)
         self._participants: OrderedDict[str, Participants] = OrderedDict()
         self._trained: TrainedRows | None = None
 
@@ -132,14 +139,19 @@ class Shard:
         return self.simulation.ask(request).values
 
     def train(
-        self, training: ShardTraining, name: str, participants: Participants | None
+        self,
+        training: ShardTraining,
+        name: str,
+        participants: Participants | None,
+        models: Tensor | None = None,
     ) -> NDArray[np.int64]:
         """Do the training of a round, and keep the rows.
 
         Args:
             training: How to train.
-            name: Of the participants, by which they are remembered.
+            name: Name of the participants, by which they are remembered.
             participants: The clients that take part; None if they are remembered.
+            models: Of the clusters, if they come apart.
 
         Returns:
             The positions of rows that are infinite or NaN.
@@ -150,14 +162,21 @@ class Shard:
                 self._participants.popitem(last=False)
         self._participants.move_to_end(name)
         self._trained = None
+        if models is not None:
+            training = replace(training, models=models)
         self._trained = train(self.simulation, training, self._participants[name])
         return self._trained.not_finite
 
     def train_and_sum(
-        self, training: ShardTraining, name: str, participants: Participants | None, weighted: bool
+        self,
+        training: ShardTraining,
+        name: str,
+        participants: Participants | None,
+        weighted: bool,
+        models: Tensor | None = None,
     ) -> tuple[NDArray[np.int64], Any]:
         """Do the training of a round, and return the sums of the rows that are finite."""
-        bad = self.train(training, name, participants)
+        bad = self.train(training, name, participants, models)
         sums = self._rows(bad).sums(weighted)
         self._trained = None
         return bad, sums
@@ -201,10 +220,24 @@ class Shard:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a worker has used: seconds of its CPUs, and the most bytes of memory."""
+    """What a worker has used so far.
+
+    Args:
+        cpu_seconds: Seconds of its CPUs.
+        peak_bytes: The most bytes of memory.
+        node: The machine, or the simulated one, that it is on.
+        bytes_in: Messages to it, from the driver and from workers. Those that its machine gets
+            once count once.
+        bytes_out: Messages from it.
+        bytes_within: Those among ``bytes_in`` that came from a worker of the same node.
+    """
 
     cpu_seconds: float
     peak_bytes: int
+    node: str
+    bytes_in: int
+    bytes_out: int
+    bytes_within: int
 
 
 class Worker:
@@ -221,6 +254,10 @@ class Worker:
         torch.set_num_threads(threads)
         self._has_gpu = has_gpu
         self._shards: dict[int, Shard] = {}
+        self._shared: tuple[str, Any] = ("", None)
+        self._bytes_in = self._bytes_out = self._bytes_within = 0
+        self._node = f"{gethostname()} {getppid()}"
+        self.clock = perf_counter
 
     def ping(self) -> None:
         """Tell that the process is there."""
@@ -228,51 +265,79 @@ class Worker:
     def usage(self) -> Usage:
         """Return what the process has used so far."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        return Usage(used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss)
+        return Usage(
+            used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss, self._node,
+            self._bytes_in, self._bytes_out, self._bytes_within,
+        )  # fmt: skip
 
-    def host(self, number: int, source: Message, settings: Message) -> Message:
-        """Take over a shard, and describe it."""
+    def host(self, number: int, source: Message, settings: Message, *blocks: Any) -> Message:
+        """Take over a shard, and describe it.
+
+        Args:
+            number: Of the shard.
+            source: The function that makes its data.
+            settings: What all shards have in common.
+            blocks: What the function is called with.
+        """
 
         def make() -> Description:
-            self._shards[number] = Shard(unpack(source), unpack(settings), self._has_gpu)
+            data = self._open(source)(*blocks)
+            self._shards[number] = Shard(data, self._open(settings), self._has_gpu)
             return self._shards[number].describe()
 
-        return _reply(make)
+        self._bytes_in += sum(int(getattr(block, "nbytes", 0)) for block in blocks)
+        return self._reply(make)
+
+    def drop(self, number: int) -> None:
+        """Free a shard that another worker has."""
+        self._shards.pop(number, None)
 
     def call(self, number: int, message: Message, extra: Message | None = None) -> Message:
         """Call a method of a shard.
 
         Args:
-            number: Of the shard.
+            number: Number of the shard.
             message: The name of the method, and its arguments.
-            extra: One more argument, which may come from another worker.
+            extra: One more argument, which many shards get, or which comes from another worker.
         """
 
         def answer() -> Any:
-            method, arguments = unpack(message)
-            more = () if extra is None else (opened(extra),)
+            method, arguments = self._open(message)
+            more = () if extra is None else (self._open(extra),)
             return getattr(self._shards[number], method)(*arguments, *more)
 
-        return _reply(answer)
+        return self._reply(answer)
 
     def bounds(self, message: Message, *lengths: Message) -> Message:
         """Return the bounds on changes, from the lengths of all shards."""
-        return _reply(lambda: change_bounds([opened(part) for part in lengths], unpack(message)))
+        return self._reply(
+            lambda: change_bounds([self._open(part) for part in lengths], self._open(message))
+        )
 
     def aggregate(self, message: Message, *parts: Message) -> Message:
         """Aggregate coordinates of rows, from the parts of all shards."""
-        return _reply(lambda: aggregate_parts([opened(part) for part in parts], *unpack(message)))
+        return self._reply(
+            lambda: aggregate_parts([self._open(part) for part in parts], *self._open(message))
+        )
 
+    def _open(self, message: Message) -> Any:
+        """Return the value of a message. One that many shards get is opened once."""
+        if message.name and message.name == self._shared[0]:
+            return self._shared[1]
+        if message.name:
+            self._shared = ("", None)  # before the next one is opened
+        self._bytes_in += message.num_bytes
+        value = unpack(message)
+        if isinstance(value, Answer):
+            self._bytes_within += message.num_bytes if value.node == self._node else 0
+            value = value.get()
+        if message.name:
+            self._shared = message.name, value
+        return value
 
-def opened(message: Message) -> Any:
-    """Return the value of an answer, or of what the driver has sent.
-
-    Raises:
-        Exception: What was raised on the worker that has answered.
-    """
-    value = unpack(message)
-    return value.get() if isinstance(value, Answer) else value
-
-
-def _reply(answer: Callable[[], Any]) -> Message:
-    return pack(Answer.of(answer))
+    def _reply(self, answer: Callable[[], Any]) -> Message:
+        start = self.clock()
+        reply = Answer.of(answer)
+        message = pack(replace(reply, seconds=self.clock() - start, node=self._node))
+        self._bytes_out += message.num_bytes
+        return message

@@ -39,10 +39,10 @@ def group_table(
     """Make the table of a group of rows, None if there are no runs.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         records: Runs by experiment.
         rows: Keys of the rows; the others are compared with the first.
-        titles: Of all rows, by key.
+        titles: Titles of all rows, by key.
     """
     chosen = {row: titles[row] for row in rows}
     by_experiment = {
@@ -78,8 +78,8 @@ def ablations_markdown(
     Args:
         records: Runs by experiment.
         groups: Keys of rows by title of the table.
-        titles: Of the rows, by key.
-        settings: Of each experiment.
+        titles: Titles of the rows, by key.
+        settings: Settings of each experiment.
         command: What makes these tables.
     """
     everything = [record for runs in records.values() for record in runs]

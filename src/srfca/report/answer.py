@@ -14,6 +14,8 @@ MOST_CLUSTERS = 20
 """Clusters that a table shows."""
 _NAMES = 4
 """Members that a line of the table names."""
+NOT_KEPT = "Use --out DIR to keep the models and clusters.csv (one line per client)."
+"""What a command says that keeps nothing."""
 _DATA = {"validation": "held-out", "test": "test", "train": "training"}
 
 
@@ -94,12 +96,19 @@ def difference_lines(analysis: Analysis) -> list[str]:
     return lines
 
 
-def hints(analysis: Analysis) -> list[str]:
-    """Return what a person could do to learn more."""
-    reference = analysis.reference
+def hints(analysis: Analysis, kept: bool) -> list[str]:
+    """Return what a person could do to learn more.
+
+    Args:
+        analysis: The answer.
+        kept: Whether the run is saved.
+    """
+    reference, lines = analysis.reference, []
     if analysis.verdict == "clusters" and (reference is None or reference.together is None):
-        return ["--reference trains one model for all, and every client alone, to compare."]
-    return []
+        lines.append(
+            "Use --reference to compare with one model for all, and with every client alone."
+        )
+    return lines if kept else [*lines, NOT_KEPT]
 
 
 def _gains(analysis: Analysis, line: int) -> tuple[Gain | None, Gain | None]:

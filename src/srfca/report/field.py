@@ -66,7 +66,7 @@ class FieldLine:
     """A line of the table: one federation, or the means over several.
 
     Args:
-        title: Of the line.
+        title: Title of the line.
         runs: The metrics of all runs on its federations.
         num_federations: How many federations it is the mean of.
     """

@@ -26,9 +26,9 @@ class FieldReport:
 
     Args:
         lines: A line for each federation, or for each group of them.
-        title: Of the table.
+        title: Title of the table.
         fine_tune: Steps of fine-tuning, 0 for none.
-        remarks: Notes besides those that explain the table.
+        remarks: Notes beyond those that explain the table.
     """
 
     lines: Sequence[FieldLine]

@@ -22,7 +22,7 @@ def replace_generated(text: str, name: str, content: str) -> str:
 
     Args:
         text: The document.
-        name: Of the part; its markers are the comments ``NAME:begin`` and ``NAME:end``.
+        name: Name of the part; its markers are the comments ``NAME:begin`` and ``NAME:end``.
         content: What to put between them.
 
     Raises:

@@ -46,7 +46,7 @@ def result_html(result: Result) -> str:
     view = RunView.of(result)
     heading = f"<b>{escape(view.title)}</b>: {len(result.client_ids):,} clients"
     sentences = "".join(f"<div>{escape(text)}</div>" for text in words.findings(view))
-    doubts = "".join(f"<div><b>Careful:</b> {escape(text)}</div>" for text in words.warnings(view))
+    doubts = "".join(f"<div><b>Warning:</b> {escape(text)}</div>" for text in words.warnings(view))
     clusters = _clusters(result.partition) if result.clustered else ""
     columns = ["stage", "clusters", "held-out accuracy", "held-out loss", "seconds"]
     stages = [

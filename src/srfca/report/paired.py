@@ -17,7 +17,7 @@ class PairedDifference:
 
     Args:
         mean: The mean.
-        half_width: Of the interval of Student's t at 95 %; None for a single seed.
+        half_width: Half-width of the interval of Student's t at 95 %; None for a single seed.
         seeds: How many seeds both have.
     """
 

@@ -24,7 +24,7 @@ class Line:
 
     Args:
         row: Key of the row.
-        title: Of the row, with K.
+        title: Title of the row, with K.
         k: The number of clusters that the method was given, "mean" for the means over K.
         records: By seed.
     """
@@ -50,7 +50,7 @@ def lines(records: Sequence[Record], titles: Mapping[str, str]) -> list[Line]:
 
     Args:
         records: The runs.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
     """
     grouped: dict[tuple[str, int | None], dict[int, Record]] = {}
     for record in records:
@@ -103,24 +103,26 @@ def experiment_table(
     """Make the table of an experiment.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         records: Its runs.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
         published: Figures by source and row.
     """
     accuracy, shown = has_accuracy(records), lines(records, titles)
     reference = next((line.values(score) for line in shown if line.row == REFERENCE), {})
     pattern = ".2f" if accuracy else ".3g"
     sources = [source for source in published if published[source]]
+    optima_known = any(record["metrics"]["distance_to_optimum"] is not None for record in records)
     columns = [
         "seeds", "clusters", "misclustered %", "test accuracy %" if accuracy else "test loss",
-        "worst tenth" + (" %" if accuracy else ""), "minus SR-FCA", *sources,
-        "local steps", "seconds",
+        "worst tenth" + (" %" if accuracy else ""), "minus SR-FCA",
+        *(["distance to w*"] if optima_known else []), *sources, "local steps", "seconds",
     ]  # fmt: skip
     cells = []
     for line in shown:
         values = line.values(score)
         difference = paired_difference(values, reference) if line.row != REFERENCE else None
+        to_optimum = mean_text(metric_values(line, "distance_to_optimum", 1), ".3g")
         worst = "worst_tenth_accuracy" if accuracy else "worst_tenth_loss"
         scale = 100 if accuracy else 1
         cells.append([
@@ -130,6 +132,7 @@ def experiment_table(
             mean_text(values, pattern),
             mean_text(metric_values(line, worst, scale), ".1f" if accuracy else ".3g"),
             "" if difference is None else difference.text("+.2f" if accuracy else "+.2g"),
+            *([to_optimum] if optima_known else []),
             *(_figure(published[source], line, shown) for source in sources),
             mean_text(line.values(local_steps), ",.0f", deviation=False),
             mean_text(metric_values(line, "seconds", 1), ",.1f", deviation=False),
@@ -140,9 +143,47 @@ def experiment_table(
     return Table(title, columns, [line.title for line in shown], cells, best)
 
 
-def stages_table(title: str, records: Sequence[Record]) -> Table | None:
-    """Make a table of the stages of SR-FCA: clusters and scores after each, over the seeds."""
-    runs = [record for record in records if record["run"]["row"] == REFERENCE]
+def shortfalls(
+    records: Sequence[Record],
+    titles: Mapping[str, str],
+    published: Mapping[str, Mapping[str, float]],
+) -> list[str]:
+    """Say where SR-FCA is behind: a published figure, or another method beyond chance.
+
+    A loss is not compared with published figures, which are of labels that are scaled by the noise.
+
+    Args:
+        records: Runs of an experiment.
+        titles: Of the rows, by key.
+        published: Figures by source and row.
+
+    Returns:
+        A phrase for each, such as ``0.95 below the published 84.93``.
+    """
+    accuracy, shown = has_accuracy(records), lines(records, titles)
+    reference = next((line.values(score) for line in shown if line.row == REFERENCE), {})
+    if not reference:
+        return []
+    said = []
+    highest = max((figures.get(REFERENCE, 0.0) for figures in published.values()), default=0.0)
+    if accuracy and (missing := highest - fmean(reference.values())) > 0:
+        said.append(f"{missing:.2f} below the published {highest:g}")
+    pattern, sign = (".2f", 1) if accuracy else (".2g", -1)
+    for line in shown:
+        difference = paired_difference(line.values(score), reference)
+        if line.row == REFERENCE or difference is None or not difference.significant:
+            continue
+        if sign * difference.mean > 0:
+            amount = format(abs(difference.mean), pattern)
+            half_width = format(difference.half_width, pattern)
+            side = "below" if accuracy else "above"
+            said.append(f"{amount} ± {half_width} {side} {line.title}")
+    return said
+
+
+def stages_table(title: str, records: Sequence[Record], row: str = REFERENCE) -> Table | None:
+    """Make a table of the stages of a row: clusters and scores after each, over the seeds."""
+    runs = [record for record in records if record["run"]["row"] == row]
     names: dict[str, None] = {}
     for record in runs:
         names |= {stage["name"]: None for stage in record["stages"]}
@@ -191,9 +232,9 @@ def summary_table(
     """Make the paper's table: a line for each method, a column for each experiment.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         records: Runs by experiment.
-        titles: Of the rows, by key.
+        titles: Titles of the rows, by key.
         published: Published figures, which follow ours.
     """
     by_experiment = {name: lines(runs, titles) for name, runs in records.items()}

@@ -23,7 +23,7 @@ class AttackLine:
 
     Args:
         attack: Its name; ``none`` is the clean run.
-        name: Of the method, as tables show it.
+        name: Name of the method, as tables show it.
         score: Mean accuracy of the honest clients over the seeds, or mean loss.
         difference: Mean difference to the clean run of the same seed; None if there is none.
         worst: The largest loss of score of any seed, as a difference.
@@ -46,7 +46,7 @@ class StressReport:
 
     Args:
         runs: Their metrics.
-        title: Of the table.
+        title: Title of the table.
         notes: Shown below the table.
     """
 

@@ -100,7 +100,7 @@ def means_of_metrics(runs: Sequence[Metrics], names: Sequence[str] | None = None
 
     Args:
         runs: Metrics of several runs.
-        names: Of the numbers; None is all that can be averaged.
+        names: Names of the numbers; None is all that can be averaged.
     """
     values = {name: [run.get(name) for run in runs] for name in names or metric_names(runs)}
     return dict(runs[0]) | {name: _mean(numbers) for name, numbers in values.items()}
@@ -121,7 +121,7 @@ class Column:
 
     Args:
         metric: Its name.
-        title: Of the column, with a line break where it may be broken.
+        title: Title of the column, with a line break where it may be broken.
         pattern: The format of a number.
         best: ``min`` or ``max``, if one of them is better.
         scale: Factor for display.
@@ -162,7 +162,7 @@ class Table:
     """A table of methods or federations, as text.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         columns: Titles of the columns after the first.
         names: The first column.
         cells: The other columns, line by line.
@@ -250,7 +250,7 @@ def results(runs: Sequence[Metrics], title: str = "") -> Table:
 
 
 def costs(runs: Sequence[Metrics], title: str = "") -> Table:
-    """Make a table of what a run cost a client on average, and how long it took."""
+    """Make a table of what a run cost a client on average, and the time that it took."""
     return make_table(
         title,
         [
@@ -261,6 +261,8 @@ def costs(runs: Sequence[Metrics], title: str = "") -> Table:
             Column("bytes_up", "MB\nup", ".2f", scale=1e-6, per_client=True),
             Column("evaluations", "evaluations", _COUNT, per_client=True),
             Column("seconds", "seconds", ".1f"),
+            Column("cpu_seconds", "CPU\nseconds", ".1f"),
+            Column("gpu_seconds", "GPU\nseconds", ".1f"),
         ],
         runs,
     )

@@ -21,7 +21,7 @@ class Report:
 
     Args:
         runs: Their metrics.
-        title: Of the table of results.
+        title: Title of the table of results.
         notes: Shown below the tables.
     """
 

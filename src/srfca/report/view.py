@@ -24,7 +24,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ClientColumns:
-    """What is known of each client besides its cluster.
+    """What is known of each client beyond its cluster.
 
     Args:
         samples: ``[m]`` training samples.
@@ -105,19 +105,19 @@ class RunView:
 
     Args:
         method: Name of the method.
-        seed: Of the run.
+        seed: Seed of the run.
         client_ids: The clients.
         labels: ``[m]`` the cluster of each client, -1 for none.
         history: The stages.
-        parameters: Of the method.
+        parameters: Parameters of the method.
         clustered: Whether the method finds clusters.
         individual_models: ``[m, P]``, if the method gives each client a model.
         experiment: Its name, if there is one.
-        key: Of the method on the command line, if it is known.
+        key: Key of the method on the command line, if it is known.
         clients: What is known of each client.
         metrics: The numbers of the run, as ``run.json`` has them.
-        settings: Of the experiment, by section.
-        versions: Of srfca and of the libraries that it ran with.
+        settings: Settings of the experiment, by section.
+        versions: Versions of srfca and of the libraries that it ran with.
         decision: What was decided on held-out data.
         analysis: How sure the clusters are, what they gain and what differs, if that is known.
     """
@@ -151,8 +151,8 @@ class RunView:
 
         Args:
             result: The result.
-            analysis: Of the same result, if there is one. Without it, scores are those on held-out
-                data that the history has.
+            analysis: Analysis of the same result, if there is one. Without it, scores are those on
+                held-out data that the history has.
             samples: ``[m]`` training samples of the clients, if they are known.
             truth: ``[m]`` their true clusters, if they are known.
         """
@@ -204,10 +204,9 @@ class RunView:
         Raises:
             InputError: If the clients are others.
         """
-        data = getattr(federation, "data", None)  # of a simulation
-        truth = getattr(data, "truth", None)
-        inputs = getattr(getattr(data, "train", None), "x", None)
-        shape = None if inputs is None else tuple(inputs.shape[1:])
+        truth = getattr(federation, "truth", None)  # of a simulation
+        signature = getattr(federation, "signature", None)
+        shape = None if signature is None else signature.input_shape
         return cls.of(
             result,
             analyze(result, federation, input_shape=shape, sample_inputs=sample_inputs),

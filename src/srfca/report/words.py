@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from srfca.analysis.sentences import answer
 from srfca.clustering.partition import Partition
 from srfca.report.summary import group_runs, means_of_metrics
 from srfca.report.view import RunView
@@ -35,7 +36,7 @@ def reference_sentence(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence about runs that answers are compared with, from their metrics.
 
     Args:
-        runs: Of one or two methods, for one or more seeds.
+        runs: Runs of one or two methods, for one or more seeds.
     """
     means = [means_of_metrics(group.runs) for group in group_runs(runs)]
     parts = [f"{run['name']} ({_score(run)})" for run in means]
@@ -107,7 +108,7 @@ def outcome(view: RunView) -> str:
     if not view.clustered:
         return f"{view.method} finds no clusters: it gives {_models(view)}."
     if view.analysis is not None:
-        return view.analysis.sentence()
+        return answer(view.analysis, doubt=False)  # which is among the warnings
     k = view.parameters.get("k")
     return clusters_sentence(
         {"name": view.method, "labels": view.labels, "k": k, "misclustering": None}
@@ -131,9 +132,11 @@ def _models(view: RunView) -> str:
 def warnings(view: RunView) -> list[str]:
     """Return what a reader should be careful about."""
     lines = []
-    doubt = view.note("warning")
+    notes = [stage.notes for stage in view.history]
+    decided = [note for note in notes if "decision" in note]
+    doubt = next((note.get("warning") for note in reversed(decided or notes[:1])), None)
     if doubt and (view.partition.num_clusters > 1 or view.decision is not None):
-        lines.append(f"The answer is doubtful: {doubt}.")
+        lines.append(f"This result is uncertain: {doubt}.")
     if count := len(view.partition.unclustered):
         verbs = ("is", "has") if count == 1 else ("are", "have")
         lines.append(f"{_clients(count)} {verbs[0]} in no cluster, and {verbs[1]} no model.")

@@ -139,7 +139,7 @@ def make_case(
 
     Args:
         make: From client data and a model to the federation to check, as in ``check_federation``.
-        dtype: Of the models.
+        dtype: Data type of the models.
         tolerance: Largest relative difference to the reference; None is that of the type.
         validation: The fraction of held-out samples.
 

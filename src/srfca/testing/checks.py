@@ -139,7 +139,7 @@ def check_descent(case: Case) -> None:
 
 
 def check_kept_state(case: Case) -> None:
-    """``keep_state`` continues the optimizer of each client; round 0 starts anew."""
+    """``keep_state`` continues the optimizer of each client; round 0 restarts it."""
     local = replace(_LOCAL, steps=9, momentum=0.9, keep_state=True)
     for _ in range(2):
         starts = case.models(len(case.clients))
@@ -393,7 +393,7 @@ def check_federation(
         make: Makes the federation of some clients. A module on another machine is made by calling
             ``model`` with torch's generator seeded (``srfca.models.rows.make_module``).
         make_unreliable: Makes one that loses some replies; None skips this check.
-        dtypes: Of the models that are trained.
+        dtypes: Data types of the models that are trained.
         tolerance: Largest difference from the reference, relative to 1 plus the largest number;
             None is 1e-8 in double and 1e-4 in single precision.
         validation: The fraction of each client's training samples that the federation holds out, by

@@ -349,7 +349,7 @@ def check_method(
 
     Args:
         method: A class, which is made with few local steps, or an instance.
-        parameters: Of a class, besides ``local``; ``truth`` is that of the data.
+        parameters: Parameters of a class other than ``local``; ``truth`` is that of the data.
         data: What the clients hold: few clients with little data. None is a small classification
             task of two clusters.
         model: Makes the module that is trained; None is a small network in double precision.
@@ -477,7 +477,7 @@ def _require_consistent(case: MethodCase, result: Result, length: int) -> None:
 def _step_limit(case: MethodCase) -> float:
     """Return the largest number of local steps that ``trainings`` allows.
 
-    Besides, the starts of k clusters may train once each, and the participants of a round are
+    In addition, the starts of k clusters may train once each, and the participants of a round are
     rounded up in each cluster.
     """
     method, trainings = case.method, case.method.trainings

@@ -56,8 +56,8 @@ class ReferenceFederation:
     Args:
         data: What the clients hold.
         model: A callable that makes the module, or a module.
-        loss: As of ``Simulation``.
-        augment: As of ``Simulation``.
+        loss: Same as in ``Simulation``.
+        augment: Same as in ``Simulation``.
         validation: The fraction of each client's training samples that is held out.
         seed: Decides which ones.
 
@@ -409,7 +409,7 @@ class ReferenceFederation:
         """Return the posterior of each model, given each training sample: ``[k, n]``.
 
         Args:
-            mixture: Of the clients of a request.
+            mixture: Mixture of the clients of a request.
             entry: Position of the client in the request.
             client: Position of the client in the federation.
 

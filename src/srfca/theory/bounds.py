@@ -148,7 +148,7 @@ def cluster_model_bound(
 def expected_kl(squared_distance: float, noise: float) -> float:
     """Return ``E_x KL(p(y_i | x), p(y_j | x))`` of two linear regressions with x ~ N(0, I).
 
-    It is ``|w_i - w_j|^2 / (2 sigma^2)``. The paper's proposition has a factor d besides, which is
+    It is ``|w_i - w_j|^2 / (2 sigma^2)``. The paper's proposition has another factor d, which is
     wrong: ``E <w, x>^2`` is ``|w|^2``, in any dimension.
 
     Args:

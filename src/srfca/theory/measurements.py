@@ -368,7 +368,7 @@ def error_rates(
     Args:
         problem: The clients.
         samples: n.
-        settings: Of SR-FCA.
+        settings: Settings of SR-FCA.
         trials: Number of runs.
         rng: Draws the data.
         refine_steps: R.

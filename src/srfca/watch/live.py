@@ -52,8 +52,8 @@ class StageLine:
     """A stage that is done.
 
     Args:
-        name: Of the stage.
-        clusters: Of several clients, and clients alone.
+        name: Name of the stage.
+        clusters: Clusters of several clients, and clients alone.
         score: On held-out data.
         moved: Clients that are in another cluster than before.
         missing: Clients that did not reply.
@@ -208,8 +208,8 @@ def _stage_lines(view: RunView, moved: Sequence[np.ndarray]) -> list[StageLine]:
                 stage.name,
                 f"{count} ({remark})" if remark else count,
                 score,
-                named(names) or "nobody",
-                named([f"{name} ({times})" for name, times in missing.most_common()]) or "nobody",
+                named(names) or "none",
+                named([f"{name} ({times})" for name, times in missing.most_common()]) or "none",
                 f"{stage.seconds:,.1f}",
             )
         )
@@ -240,7 +240,7 @@ def _alarms(progress: Progress, view: RunView | None) -> list[str]:
     if view is not None:
         last = view.history[-1]
         if view.note("warning"):
-            alarms.append(f"The answer is doubtful so far: {view.note('warning')}.")
+            alarms.append(f"This result is uncertain so far: {view.note('warning')}.")
         if last.loss is not None and not np.isfinite(last.loss):
             alarms.append(f"The loss on held-out data is {last.loss} after {last.name}.")
     alarms += [line["text"] for line in progress.now["log"] if line["warning"]][-3:]

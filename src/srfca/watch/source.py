@@ -30,7 +30,7 @@ class Look:
     Args:
         live: What is above the report.
         key: Identifies the report; it changes when the report does.
-        title: Of the page.
+        title: Title of the page.
     """
 
     live: Live

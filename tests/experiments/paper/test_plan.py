@@ -11,7 +11,7 @@ from srfca.experiments import config
 from srfca.experiments.paper import plan
 from srfca.experiments.paper.ablations import load_ablations
 from srfca.experiments.paper.published import published
-from srfca.experiments.paper.studies import AblationStudy
+from srfca.experiments.paper.studies import AblationStudy, ReducedReproduction
 
 
 def test_every_row_can_be_run_on_every_experiment() -> None:
@@ -57,6 +57,16 @@ def test_every_ablation_can_be_run() -> None:
     assert len(specs) == 2 * len(study.rows)
     used = {key for rows in load_ablations().groups.values() for key in rows}
     assert used == set(study.rows)
+
+
+def test_reduced_experiments_are_smaller() -> None:
+    study = ReducedReproduction.load([], quick=False, settings=["lr=0.5"])
+    for experiment in study.experiments:
+        full = config.load(experiment.name)
+        assert experiment.sections["data"]["num_clients"] < full.sections["data"]["num_clients"]
+        assert experiment.sections["local_training"]["lr"] == 0.5
+    with pytest.raises(InputError, match="unknown experiment of the paper 'synthetic'"):
+        ReducedReproduction.load(["synthetic"], quick=False, settings=[])
 
 
 def test_published_figures_are_of_rows_and_experiments() -> None:

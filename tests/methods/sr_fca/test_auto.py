@@ -16,8 +16,9 @@ from srfca.distances import ModelSet
 from srfca.federation import ClientScores
 from srfca.methods import FedAvg, Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_gd
-from srfca.methods.sr_fca.auto import Auto, better, describe, place, race, split
+from srfca.methods.sr_fca.auto import Auto, race, split
 from srfca.methods.sr_fca.clusters import Clusters
+from srfca.methods.sr_fca.final_decision import better, describe, place
 from srfca.methods.sr_fca.outliers import outliers, own_gain
 from srfca.methods.sr_fca.thresholds import OneShot
 from srfca.models import linear, mlp

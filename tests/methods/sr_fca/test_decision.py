@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ from srfca.methods.sr_fca.decision import (
     compare_losses,
     helps,
     out_of_reach,
+    within_noise,
 )
+from srfca.methods.sr_fca.trials import helpful_weights
 
 
 def accuracies(*values: float) -> ClientScores:
@@ -86,6 +89,27 @@ def test_a_decision_says_what_was_considered_and_how_sure_it_is() -> None:
     assert json.loads(json.dumps(doubtful.notes()))["outliers"] == ["a", "b"]
 
 
+def test_an_answer_that_fails_a_few_clients_is_not_said_to_be_as_good() -> None:
+    """Gains are winsorized, so that two clients out of ten do not decide."""
+    chosen = Evidence("one model for all", losses(*[0.010, 0.011] * 5))
+    alone = Evidence("every client alone", losses(*[0.013, 0.014] * 5))
+    clusters = Evidence("2 clusters", losses(*[0.010, 0.011] * 4, 0.3, 2.0))
+    considered = (clusters, chosen, alone)
+    assert Decision.among(chosen, considered).warning is None
+    doubt = within_noise("2 clusters", 1.4)
+    decision = replace(Decision.among(chosen, considered), doubt=doubt)
+    assert decision.warning is not None
+    assert decision.warning.startswith("2 clusters may do as well for most clients: ")
+    assert decision.warning.endswith(", but with 22.7 times the mean loss")
+    assert "; next was 2 clusters (loss 0.2384), " in decision.sentence, "the one in doubt"
+    assert "also considered: every client alone" in decision.sentence
+    assert decision.notes()["runner_up"] == "2 clusters"
+    tuned = Evidence("one model for all", losses(*[0.001, 0.002] * 5), "fine-tuned by 5 steps")
+    clusters = Evidence("2 clusters", losses(*[0.010, 0.011] * 5))
+    decision = replace(Decision.among(tuned, (clusters, chosen, tuned, alone)), doubt=doubt)
+    assert decision.warning == f"{doubt}, before fine-tuning"
+
+
 def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     def scored(accuracy: list[float], loss: list[float]) -> ClientScores:
         return ClientScores(torch.tensor(loss), torch.tensor(accuracy), torch.ones(len(loss)))
@@ -108,6 +132,15 @@ def test_fine_tuning_helps_if_accuracy_and_loss_agree() -> None:
     assert not helps(lucky, before)
     assert helps(losses(0.5, 0.4, 0.6), losses(1.0, 1.0, 1.1))
     assert not helps(losses(1.1, 1.0, 1.1), losses(1.0, 1.0, 1.1))
+
+
+def test_a_small_weight_of_fine_tuned_models_helps_only_if_more_does_no_harm() -> None:
+    before = accuracies(0.5, 0.6, 0.7, 0.6)
+    ahead = accuracies(0.6, 0.7, 0.8, 0.8)
+    same, behind = before, accuracies(0.4, 0.5, 0.7, 0.5)
+    assert helpful_weights([ahead, same, behind], before) == [True, False, False]
+    assert helpful_weights([ahead, behind, behind], before) == [False, False, False]
+    assert helpful_weights([behind, ahead, behind], before) == [False, True, False]
 
 
 def test_a_slowly_falling_loss_is_not_out_of_reach() -> None:

@@ -30,6 +30,7 @@ VIEWS: dict[str, dict[str, Any]] = {
     "outliers": {"alone": 3, "unclustered": 2},
     "nothing known": {"distances": False, "truth": False, "analyzed": False},
     "two clients": {"num_clients": 2, "num_clusters": 1},
+    "everyone alone": {"num_clusters": 0, "num_clients": 12, "alone": 12},
 }
 
 
@@ -115,7 +116,7 @@ def test_moves_lump_clients_that_are_alone_or_in_no_cluster() -> None:
     bars = next(d for d in datasets(made.chart.to_dict()) if "named" in d[0])
     last = {bar["cluster"]: bar["clients"] for bar in bars if bar["last"]}
     assert last["alone"] == 3
-    assert last["none"] == 2
+    assert last["unclustered"] == 2
     assert ALONE != UNCLUSTERED
 
 

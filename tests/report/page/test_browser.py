@@ -34,11 +34,13 @@ def driver() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of pages: ``run``, ``fifty`` clusters, ``many`` clients, a ``comparison``."""
+    """A folder of pages of runs that differ in their clusters, and of a ``comparison``."""
     folder = tmp_path_factory.mktemp("pages")
     views = {
         "run": [made_up_view(num_clients=60, alone=2, unclustered=1, names="<b>client</b> {}")],
         "fifty": [made_up_view(num_clients=200, num_clusters=50)],
+        "one": [made_up_view(num_clients=9, num_clusters=1)],
+        "alone": [made_up_view(num_clients=40, num_clusters=0, alone=40)],
         "many": [made_up_view(num_clients=10_000, num_clusters=6, distances=False)],
         "comparison": [
             made_up_view(),
@@ -86,7 +88,7 @@ def overflow(driver: Any) -> int:
     )
 
 
-@pytest.mark.parametrize("name", ["run", "fifty", "many", "comparison"])
+@pytest.mark.parametrize("name", ["run", "fifty", "one", "alone", "many", "comparison"])
 def test_charts_have_marks_and_nothing_goes_wrong(driver: Any, pages: Path, name: str) -> None:
     open_page(driver, pages, name)
     charts = draw_all(driver)
@@ -113,12 +115,12 @@ def test_clients_can_be_sorted_searched_and_filtered(driver: Any, pages: Path) -
     driver.execute_script("arguments[0].click()", accuracy)
     place = [head.text for head in heads].index(accuracy.text) + 1
     cells = f".client-table tbody tr > :nth-child({place})"
-    values = [float(text.split()[0]) for text in texts(driver, cells)]
+    values = [float(text.rstrip("%")) for text in texts(driver, cells)]
     assert values == sorted(values)
     head = accuracy.find_element("xpath", "..")
     assert head.get_attribute("aria-sort") == "ascending"
     driver.execute_script("arguments[0].click()", accuracy)
-    values = [float(text.split()[0]) for text in texts(driver, cells)]
+    values = [float(text.rstrip("%")) for text in texts(driver, cells)]
     assert values == sorted(values, reverse=True)
     search = driver.find_element("css selector", ".client-table input")
     search.send_keys("client</b> 5")
@@ -132,9 +134,26 @@ def test_clients_can_be_sorted_searched_and_filtered(driver: Any, pages: Path) -
     search.send_keys(" ")
     select = driver.find_element("css selector", ".client-table select")
     driver.execute_script(
-        "arguments[0].value = '-1'; arguments[0].dispatchEvent(new Event('change'))", select
+        "arguments[0].value = 'unclustered'; arguments[0].dispatchEvent(new Event('change'))",
+        select,
     )
     assert len(texts(driver, column)) == 1
+    assert texts(driver, ".client-table select option") == [
+        "all", "0", "1", "2", "alone", "unclustered",
+    ]  # fmt: skip
+    assert problems(driver) == []
+
+
+def test_clients_that_are_alone_are_one_line_and_one_choice(driver: Any, pages: Path) -> None:
+    open_page(driver, pages, "alone")
+    assert texts(driver, "#run-clusters tbody th") == ["alone"]
+    assert texts(driver, ".client-table select option") == ["all", "alone"]
+    select = driver.find_element("css selector", ".client-table select")
+    driver.execute_script(
+        "arguments[0].value = 'alone'; arguments[0].dispatchEvent(new Event('change'))", select
+    )
+    assert texts(driver, ".client-table [role=status]") == ["1 to 25 of 40"]
+    assert set(texts(driver, ".client-table tbody .chip")) == {"alone"}
     assert problems(driver) == []
 
 
@@ -177,6 +196,15 @@ def test_a_phone_has_no_horizontal_overflow(driver: Any, pages: Path, name: str)
         ".map((c) => c.closest('.chart').dataset.chart)"
     )
     assert wide == []
+    covered = driver.execute_script(
+        "return [...document.querySelectorAll('.view:not([hidden]) figure > h3')].filter((h) => {"
+        " const button = h.parentElement.querySelector('.vega-embed summary');"
+        " const text = document.createRange(); text.selectNodeContents(h);"
+        " const b = button.getBoundingClientRect();"
+        " return [...text.getClientRects()].some((t) => t.right > b.left && t.left < b.right"
+        " && t.bottom > b.top && t.top < b.bottom) }).map((h) => h.textContent)"
+    )
+    assert covered == [], "no heading is under the button of its chart"
     assert problems(driver) == []
 
 

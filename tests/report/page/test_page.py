@@ -110,8 +110,10 @@ def test_warnings_are_on_the_page() -> None:
 
 
 def test_the_table_of_clusters_has_gains_and_confidence() -> None:
-    table = cluster_table(made_up_view(alone=1))
-    assert [line.name for line in table.lines] == ["0", "1", "2", "3"]
+    table = cluster_table(made_up_view(alone=2, unclustered=1))
+    assert [line.name for line in table.lines] == ["0", "1", "2", "alone", "unclustered"]
+    clients = table.columns.index("clients")
+    assert [line.cells[clients] for line in table.lines][3:] == ["2", "1"]
     assert {"points over one model", "confidence", "stability", "true clusters"} <= set(
         table.columns
     )
@@ -121,6 +123,16 @@ def test_the_table_of_clusters_has_gains_and_confidence() -> None:
     assert "loss against alone" in regression.columns
 
 
+def test_gains_come_with_how_even_they_are() -> None:
+    titled = {section.title: section.body for section in run_view(made_up_view()).sections}
+    assert "Jain&#39;s index" in titled["Gains"]
+    assert "one model for all</th>" in titled["Gains"]
+    assert "worst tenth" not in titled["Confidence"]
+    of_losses = {s.title: s.body for s in run_view(made_up_view(accuracy=False)).sections}
+    assert "worst tenth" in of_losses["Gains"]
+    assert "Jain" not in of_losses["Gains"]
+
+
 def test_the_table_of_clients_has_all_of_them() -> None:
     table = client_table(made_up_view(num_clients=30, unclustered=1))
     assert len(table["rows"]) == table["total"] == 30
@@ -128,6 +140,7 @@ def test_the_table_of_clients_has_all_of_them() -> None:
         "client", "cluster", "true cluster",
     ]  # fmt: skip
     assert set(table["colors"]) == {"-1", "0", "1", "2"}
+    assert client_table(made_up_view(alone=2))["alone"] == [3, 4]
     large = client_table(made_up_view(num_clients=30_000, distances=False, analyzed=False))
     assert len(large["rows"]) <= 20_003 < large["total"]
 

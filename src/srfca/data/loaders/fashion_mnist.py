@@ -10,7 +10,7 @@ from srfca.data.loaders.idx import IdxImages
 from srfca.data.loaders.publication import register_publication
 
 DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"
-"""Where Debian's package dataset-fashion-mnist installs the files, compressed anew."""
+"""Where Debian's package dataset-fashion-mnist installs the files, compressed again."""
 FASHION_MNIST = IdxImages(
     name="fashion_mnist",
     title="Fashion-MNIST",

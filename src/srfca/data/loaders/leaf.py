@@ -1,4 +1,4 @@
-"""Read LEAF's json files as a stream, with only one user's samples in memory besides the result.
+"""Read LEAF's json files as a stream, with only one user's samples in memory at a time.
 
 A file holds ``users``, ``num_samples`` and ``user_data``: for each user ``x`` and ``y``. FEMNIST's
 ``x`` are images of 784 numbers from 0 to 1 (1 is white), Shakespeare's strings of 80 characters.

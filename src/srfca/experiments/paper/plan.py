@@ -32,7 +32,7 @@ class Row:
         key: Names the row.
         title: In tables.
         method: Key of the method.
-        settings: Of the method, such as ``restarts=5``.
+        settings: Settings of the method, such as ``restarts=5``.
         k: For methods that need the number of clusters. Where the truth is unknown, ``true`` is the
             smallest of the experiment's numbers.
         experiments: Further settings for some experiments, by name.
@@ -125,6 +125,36 @@ def load_experiments(
             raise unknown("experiment of the paper", name, choices)
     experiments = [config.load(name) for name in dict.fromkeys(names or choices)]
     return [e.set([*(e.quick if quick else ()), *settings]) for e in experiments]
+
+
+def reduced_settings() -> dict[str, tuple[str, ...]]:
+    """Read the settings that make experiments small enough for two CPU cores, by name.
+
+    >>> list(reduced_settings())
+    ['rotated-cifar10', 'label-cifar10', 'femnist', 'shakespeare']
+    """
+    return {name: tuple(s) for name, s in read("reduced.toml")["experiments"].items()}
+
+
+def load_reduced(
+    names: Sequence[str],
+    reduced: Mapping[str, Sequence[str]],
+    quick: bool,
+    settings: Sequence[str],
+) -> list[Experiment]:
+    """Load reduced experiments.
+
+    Args:
+        names: Their names; none are all of them.
+        reduced: Settings that make each experiment small, by name.
+        quick: Make them even smaller, for runs of a few seconds.
+        settings: Further changes.
+
+    Raises:
+        InputError: If there is no such experiment, or a setting is wrong.
+    """
+    chosen = load_experiments(names, False, [], list(reduced))
+    return [e.set([*reduced[e.name], *(e.quick if quick else ()), *settings]) for e in chosen]
 
 
 def run_specs(

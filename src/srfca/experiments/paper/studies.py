@@ -11,7 +11,7 @@ from srfca.experiments.experiment import Experiment
 from srfca.experiments.paper import plan
 from srfca.experiments.paper.ablations import load_ablations
 from srfca.experiments.paper.plan import Row
-from srfca.experiments.paper.published import published
+from srfca.experiments.paper.published import Published, published
 from srfca.experiments.records import Record
 from srfca.report import ablations as ablation_tables
 from srfca.report import reproduction, reproduction_page
@@ -38,7 +38,7 @@ class Study(ABC):
     command = "srfca reproduce"
     page = "results.md"
     """The page with the tables."""
-    part = reproduction_page.PART
+    part = "reproduce"
     """The generated part of that page."""
 
     @property
@@ -62,6 +62,19 @@ class Study(ABC):
 class Reproduction(Study):
     """The paper's experiments, with every method of its tables."""
 
+    kind = "measured"
+    """Of the runs, in headings and in names of figures."""
+
+    @property
+    def published(self) -> Published:
+        """Figures that these runs are compared with."""
+        return published()
+
+    @property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """Settings that make the experiments small, by name."""
+        return {}
+
     @classmethod
     def load(cls, names: Sequence[str], quick: bool, settings: Sequence[str]) -> Reproduction:
         """Load it; arguments are those of ``plan.load_experiments``."""
@@ -74,7 +87,7 @@ class Reproduction(Study):
                 f"{name}: {reproduction.provenance(runs)}",
                 runs,
                 self.titles,
-                {source: published()[source].get(name, {}) for source in published()},
+                {source: self.published[source].get(name, {}) for source in self.published},
             )
             for name, runs in records.items()
         ]
@@ -87,11 +100,38 @@ class Reproduction(Study):
         for name, runs in records.items():
             if (record := reproduction_page.histogram_record(runs)) is not None:
                 figure = recorded_histogram(name, record["distances"])
-                write_figure(figure, folder / reproduction_page.figure_file(name))
+                write_figure(figure, folder / reproduction_page.figure_file(name, self.kind))
 
     def markdown(self, records: Records, command: str) -> str:
         """Make the generated part of the page of results."""
-        return reproduction_page.results_markdown(records, self.titles, published(), command)
+        return reproduction_page.results_markdown(
+            records, self.titles, self.published, command, self.kind, self.settings
+        )
+
+
+class ReducedReproduction(Reproduction):
+    """Reduced versions of the experiments that need a GPU; published figures do not apply."""
+
+    folder = "reduced"
+    command = "srfca reproduce --reduced"
+    part = "reproduce-reduced"
+    kind = "reduced"
+
+    @property
+    def published(self) -> Published:
+        """No figures: they are of the full size."""
+        return {}
+
+    @property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """Settings that make the experiments small, by name."""
+        return plan.reduced_settings()
+
+    @classmethod
+    def load(cls, names: Sequence[str], quick: bool, settings: Sequence[str]) -> Reproduction:
+        """Load it; arguments are those of ``plan.load_experiments``."""
+        experiments = plan.load_reduced(names, plan.reduced_settings(), quick, settings)
+        return cls(plan.load_rows(), experiments)
 
 
 class AblationStudy(Study):
@@ -106,11 +146,7 @@ class AblationStudy(Study):
     def load(cls, names: Sequence[str], quick: bool, settings: Sequence[str]) -> AblationStudy:
         """Load it; arguments are those of ``plan.load_experiments``."""
         study = load_ablations()
-        chosen = plan.load_experiments(names, False, [], list(study.experiments))
-        experiments = [
-            e.set([*study.experiments[e.name], *(e.quick if quick else ()), *settings])
-            for e in chosen
-        ]
+        experiments = plan.load_reduced(names, study.experiments, quick, settings)
         return cls(study.rows, experiments)
 
     def tables(self, records: Records) -> list[Table]:

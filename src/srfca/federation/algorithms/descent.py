@@ -86,7 +86,7 @@ class Descent(LocalAlgorithm):
             client's start (FedProx; Ditto, FedSoft and MOCHA send others).
         corrections: ``[c, P]`` added to every gradient (SCAFFOLD, FedDyn).
         phases: Which coordinates train in which steps (FedRep); empty is all in all steps. The
-            optimizer starts anew in each phase.
+            optimizer restarts in each phase.
         posterior: Weights of the samples (FedEM, FedRC); None weighs all alike.
 
     Examples:
@@ -116,7 +116,7 @@ class Descent(LocalAlgorithm):
         """Return what trains in which of the steps of a round; None is everything.
 
         Args:
-            steps: Of the round.
+            steps: Steps of the round.
 
         Returns:
             Coordinates and their steps, in turn.

@@ -1,7 +1,5 @@
 """Fault injection: replies that never arrive."""
 
-from __future__ import annotations
-
 from srfca.errors import require
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.protocol import Federation
@@ -15,17 +13,16 @@ class DropReplies(Middleware):
 
     Args:
         federation: Where requests are passed on to.
-        probability: Of losing a reply, in [0, 1].
+        probability: Probability of losing a reply, in [0, 1].
         seed: Decides, with the client and the number of the request, which replies are lost.
 
     Raises:
-        InputError: If the probability is out of range.
+        InputError: If it is not in this range.
 
     Examples:
-        >>> from srfca import Simulation, data, models
-        >>> from srfca.federation import ClassCounts
+        >>> from srfca import Simulation, data, federation, models
         >>> fed = Simulation(data.rotated_digits(num_clients=4), models.linear(64, 10))
-        >>> DropReplies(fed, probability=1.0).ask(ClassCounts([0, 1])).missing
+        >>> DropReplies(fed, probability=1.0).ask(federation.ClassCounts([0, 1])).missing
         {0: 'dropped', 1: 'dropped'}
     """
 
@@ -37,8 +34,7 @@ class DropReplies(Middleware):
     def ask(self, request: Request[T]) -> Replies[T]:
         """Pass a request on, and drop some of the replies."""
         replies = self.federation.ask(request)
-        key = Key(self._seed, "dropped replies", self._requests)
-        self._requests += 1
+        key, self._requests = Key(self._seed, "dropped replies", self._requests), self._requests + 1
         words = client_words([self.client_ids[client] for client in replies.clients])
-        lost = (uniform(streams(key, words)) < self._probability).numpy()
-        return replies.without(replies.clients[lost], reason="dropped")
+        lost = uniform(streams(key, words)) < self._probability
+        return replies.without(replies.clients[lost.numpy()], reason="dropped")

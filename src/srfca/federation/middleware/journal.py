@@ -25,6 +25,7 @@ from torch import Tensor
 
 from srfca import progress
 from srfca.errors import InputError, require
+from srfca.federation.local_training import KEPT_TRAININGS
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.protocol import Federation
 from srfca.federation.replies import ClientScores, Replies, T
@@ -96,7 +97,7 @@ class Journal:
         """Return the reply to the next request, None if it is not in the journal.
 
         Args:
-            digest: Of the request.
+            digest: Digest of the request.
 
         Raises:
             InputError: If the journal has the reply to another request there.
@@ -257,13 +258,13 @@ class Journaling(Middleware):
     def _remember(self, training: Training, request: Train | Round) -> None:
         """Note a round that may have to be trained again.
 
-        Optimizer states are kept for the last two trainings, personal coordinates for all.
+        Optimizer states are kept for the last trainings, personal coordinates for all.
         """
         self._replayed[training] = [*self._replayed.pop(training, []), request]
         transient = [
             training for training, rounds in self._replayed.items() if not _is_personal(rounds[0])
         ]
-        for oldest in transient[:-2]:
+        for oldest in transient[:-KEPT_TRAININGS]:
             del self._replayed[oldest]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -16,6 +17,8 @@ MAX_SHARE = 0.5
 """Clusters per client that make sense: with more, most clusters have one client."""
 FEW_CLUSTERS = 4
 """As many are tried with few clients too."""
+SERVER_SETTINGS = ("server_momentum", "average_last")
+"""Settings of local training that the server of a method has to follow."""
 
 
 def require_federation(federation: Any, method: str) -> None:
@@ -77,4 +80,26 @@ def check_number_of_clusters(k: int | None, num_clients: int) -> None:
             f"choose a k far below {num_clients}",
             SrfcaWarning,
             stacklevel=3,
+        )
+
+
+def check_server_settings(name: str, local: LocalTraining, followed: Sequence[str]) -> None:
+    """Raise an error if local training has a setting for the server that a method ignores.
+
+    Args:
+        name: The method.
+        local: How clients train.
+        followed: The settings among ``SERVER_SETTINGS`` that the method follows.
+
+    Raises:
+        InputError: If another one is set.
+
+    Examples:
+        >>> check_server_settings("FedAvg", LocalTraining(average_last=0.2), ["average_last"])
+    """
+    for setting in SERVER_SETTINGS:
+        value = getattr(local, setting)
+        require(
+            value == 0 or setting in followed,
+            f"{name} does nothing with {setting}, so it must be 0, not {value}: leave it out",
         )

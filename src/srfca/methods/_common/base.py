@@ -25,8 +25,10 @@ from srfca.federation.protocol import Federation
 from srfca.federation.requests import Collect, Personal
 from srfca.locks import locked
 from srfca.methods._common.arguments import (
+    SERVER_SETTINGS,
     check_compression,
     check_number_of_clusters,
+    check_server_settings,
     require_federation,
 )
 from srfca.methods._common.failure import warn_of_failure
@@ -96,7 +98,7 @@ class Answer:
         come last.
 
         Args:
-            mixture: Of all clients.
+            mixture: Mixture of all clients.
         """
         labels = mixture.weights.argmax(1).cpu().numpy()
         partition = Partition(labels)
@@ -192,8 +194,10 @@ class Method(ABC):
     """Whether it must be given the true clusters."""
     variants: ClassVar[Mapping[str, Variant]] = {}
     """Settings by name: ``KEY:NAME`` is a line of its own in a comparison."""
+    server_settings: ClassVar[tuple[str, ...]] = SERVER_SETTINGS
+    """Settings of ``local`` for the server that it follows; others are refused."""
     searched: ClassVar[Mapping[str, SearchSpace]] = {}
-    """Parameters that ``srfca tune`` searches besides the learning rate."""
+    """Parameters that ``srfca tune`` searches in addition to the learning rate."""
 
     fine_tune_steps: int = constrained(0, at_least=0)
     fine_tune_lr: float | None = constrained(None, more_than=0)
@@ -202,14 +206,20 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         check_parameters(self)
+        check_server_settings(self.name, self.local, self.server_settings)
 
     @property
     def trainings(self) -> float:
         """How many whole trainings (``local.steps``) a client does on average.
 
-        What a few clients do besides, to make a start, is not included; the budget counts it.
+        What a few clients do to initialize models is not included; the budget counts it.
         """
         return float(getattr(self, "participation", 1.0))
+
+    @property
+    def resolved(self) -> Mapping[str, float]:
+        """What parameters that are None stand for; ``srfca tune`` starts its search there."""
+        return {}
 
     @property
     def fine_tuning(self) -> LocalTraining:

@@ -34,7 +34,7 @@ def export_models(
     Args:
         result: The result.
         folder: The folder, which is created if it is missing.
-        format: Of the files.
+        format: Format of the files.
         clusters: Which clusters' models.
         clients: Which clients' final models.
 

@@ -68,7 +68,7 @@ def interchangeable(
         losses: ``[k, m]`` of the models on the clients' held-out data. Clients whose losses are
             unknown (NaN) or infinite do not count; clusters without others are not joined.
         partition: The clusters.
-        level: Of the test.
+        level: Level of the test.
         trim: The fraction of a cluster's clients that may be corrupt.
         trim_at_least: The least number of them.
 

@@ -43,7 +43,7 @@ def starting_models(
         start: How they are made.
         local: How clients train.
         steps: Clients train alone from w0 for this many of the steps of ``local``.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
 
     Returns:
         Models ``[k, P]``, and k clients (none for random models).
@@ -73,7 +73,7 @@ def random_models(run: Run, k: int, purpose: str) -> Tensor:
     Args:
         run: The run.
         k: How many models.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
 
     Returns:
         ``[k, P]``
@@ -110,7 +110,7 @@ def drawn_models(
         k: How many models.
         local: How clients train.
         steps: Clients train alone from w0 for this many of the steps of ``local``.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
 
     Returns:
         Models ``[k, P]``, and k clients.
@@ -165,7 +165,7 @@ def distant_models(
         k: How many models.
         local: How clients train.
         steps: Clients train alone from w0 for this many of the steps of ``local``.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         centers: Each further client: ``worst``, the one with the largest loss, or ``drawn`` in
             proportion to it.
 

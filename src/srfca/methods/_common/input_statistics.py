@@ -323,7 +323,7 @@ def input_scores(statistics: InputStatistics, moments: GroupMoments) -> Array:
 
     Args:
         statistics: What the clusters' inputs look like.
-        moments: Of the clusters' models on the clients' inputs.
+        moments: Moments of the clusters' models on the clients' inputs.
     """
     counts, means = moments.counts.cpu().double().numpy(), moments.means.cpu().double().numpy()
     require(

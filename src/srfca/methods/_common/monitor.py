@@ -26,7 +26,7 @@ class RunStart:
     Args:
         method: Name of the method.
         parameters: Its parameters.
-        seed: Of the run.
+        seed: Seed of the run.
         client_ids: The clients.
         clustered: Whether the method finds clusters.
     """
@@ -94,7 +94,7 @@ class Monitor:
         """Enter work of this many local steps, 0 if unknown; the callback gets those done.
 
         Args:
-            name: Of the stage.
+            name: Name of the stage.
             steps: Local steps of all clients together.
 
         Returns:
@@ -113,7 +113,7 @@ class Monitor:
         """Follow a stage whose models are about to be scored on held-out data.
 
         Args:
-            name: Of the stage.
+            name: Name of the stage.
             request: It scores them.
         """
 
@@ -128,7 +128,7 @@ class Monitor:
         """Follow the end of a run that has succeeded.
 
         Args:
-            result: Of the run.
+            result: Result of the run.
         """
 
     def run_failed(self, error: BaseException) -> None:

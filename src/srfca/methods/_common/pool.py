@@ -43,7 +43,7 @@ def deal(pool: Tensor, fraction: float, num_clients: int, key: Key) -> Tensor:
         pool: ``[s, w]``
         fraction: The fraction that each client gets, at least one sample.
         num_clients: m
-        key: Of the draws.
+        key: Key of the draws.
 
     Returns:
         ``[m, s', w]``

@@ -53,7 +53,7 @@ class Result(ResultModels):
     Args:
         method: Name of the method.
         parameters: Its parameters.
-        seed: Of the run.
+        seed: Seed of the run.
         client_ids: The clients.
         labels: ``[m]`` the cluster of each client, -1 for none.
         models: ``[k, P]`` the clusters' models.
@@ -397,7 +397,7 @@ class Result(ResultModels):
         It needs the extra ``srfca[report]``.
 
         Args:
-            name: Of the chart (docs/report.md): ``answers``, ``scores``, ``gains``,
+            name: Name of the chart (docs/report.md): ``answers``, ``scores``, ``gains``,
                 ``gains_alone``, ``confidence``, ``map``, ``distances``, ``histogram``,
                 ``profiles``, ``recluster``, ``merge``, ``classes``, ``layers``, ``moves``,
                 ``accuracy``, ``loss`` or ``cost``. None is the map of the clients, or another chart

@@ -133,7 +133,7 @@ def federated_training(
         partition: The clusters.
         local: How clients train.
         aggregation: How the rows of a cluster become one row.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         participation: The fraction of each cluster's clients that take part in a round.
         server_lr: If given, clients send gradients at every step.
         project: Applied to the models after every round.
@@ -189,7 +189,7 @@ def participants(
         federation: The clients.
         partition: The clusters.
         participation: The fraction.
-        key: Of the random draw.
+        key: Key of the random draw.
 
     Returns:
         Clients in ascending order, ``[c]``.

@@ -197,7 +197,7 @@ class Run:
         """Show a stage of this many local steps, and its progress.
 
         Args:
-            name: Of the stage.
+            name: Name of the stage.
             steps: Local steps of all clients together, 0 if unknown.
 
         Yields:
@@ -257,7 +257,7 @@ class Run:
 
         Args:
             training: What is trained.
-            number: Of the round, from 0.
+            number: Number of the round, from 0.
             total: Number of rounds.
             models: ``[k, P]`` of the clusters; without labels, what each client predicts with:
                 ``[m, P]``, or mixtures.
@@ -334,7 +334,7 @@ class Run:
         """Add a stage to the history, with its score on held-out data if there is any.
 
         Args:
-            name: Of the stage.
+            name: Name of the stage.
             partition: The clusters after it.
             predictors: Models ``[c, P]`` or mixtures of the clients, or their scores on held-out
                 data if these are known.

@@ -15,12 +15,26 @@ class Range:
         high: The largest.
         log: Whether factors count, rather than differences.
         integer: Whether they are whole numbers.
+        divided_by: The name of a parameter searched before it: the bounds are of the product with
+            it, for parameters whose product must stay in bounds.
     """
 
     low: float
     high: float
     log: bool = False
     integer: bool = False
+    divided_by: str | None = None
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Numbers of last layers: from 1 to ``most``, but not all layers of the model.
+
+    Args:
+        most: The largest.
+    """
+
+    most: int
 
 
 @dataclass(frozen=True)
@@ -45,4 +59,4 @@ class Choices:
     values: tuple[str, ...]
 
 
-SearchSpace: TypeAlias = Range | Percentages | Choices
+SearchSpace: TypeAlias = Range | Layers | Percentages | Choices

@@ -17,8 +17,8 @@ class ServerUpdate:
 
     ``LocalTraining.server_momentum`` is that of FedAvgM (Hsu, Qi, Brown: Measuring the Effects of
     Non-Identical Data Distribution for Federated Visual Classification, 2019). Buffers such as
-    BatchNorm's have no momentum. ``LocalTraining.average_last`` does not change what clients go on
-    from. Both start again when the number of models changes.
+    BatchNorm's have no momentum. ``LocalTraining.average_last`` does not change what clients
+    continue from. Both start again when the number of models changes.
 
     Args:
         run: The run.
@@ -50,6 +50,12 @@ class ServerUpdate:
         self._velocity = change
         return self._trained.put(aggregated, self._trained.take(before) + change)
 
+    def update(self, number: int, before: Tensor, aggregated: Tensor) -> Tensor:
+        """Do ``step`` and ``add`` for a round, whose number is from 0."""
+        models = self.step(before, aggregated)
+        self.add(number, models)
+        return models
+
     def add(self, number: int, models: Tensor) -> None:
         """Add the models ``[k, P]`` after a round, whose number is from 0, to the mean."""
         if not self._averages or number < self._first:
@@ -75,7 +81,7 @@ class ServerUpdate:
         return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         if self._momentum > 0 and state["velocity"].numel():
             self._velocity = state["velocity"]
         if self._averages and int(state["averaged"]):

@@ -13,6 +13,7 @@ from srfca.federation.rounds import aggregate_clusters
 from srfca.methods._common.base import Answer, record_personal
 from srfca.methods._common.rounds import num_participants, one_cluster, participants
 from srfca.methods._common.run import Run
+from srfca.methods._common.server_update import ServerUpdate
 
 
 def train_body(
@@ -30,7 +31,7 @@ def train_body(
     Args:
         run: The run.
         stage: Its name.
-        purpose: Of the random draws.
+        purpose: Purpose of the random draws.
         local: How clients train.
         head: The coordinates that stay with the clients.
         descent: What clients do in their steps.
@@ -40,7 +41,7 @@ def train_body(
     everyone, w = one_cluster(run), run.initial_model().unsqueeze(0)
     body = head.complement(w.shape[1])
     has_head = np.zeros(run.num_clients, dtype=bool)
-    personal = Personal(head, run.seed, purpose)
+    personal, server = Personal(head, run.seed, purpose), ServerUpdate(run, local, local.rounds)
     with run.stage(stage, sum(num_participants(everyone, participation)) * local.steps):
         for number in range(local.rounds):
             key = run.key(purpose, number)
@@ -52,7 +53,8 @@ def train_body(
                 replies.values, replies.clients, 0 * replies.clients, body.take(w), run.sizes,
                 aggregation,
             )  # fmt: skip
-            w = body.put(w, means)
+            w = server.update(number, w, body.put(w, means))
             labels = np.where(has_head, 0, -1)
             run.end_round(stage, number, local.rounds, w, labels, personal)
+    w = server.result(local.rounds - 1, w)
     return record_personal(run, stage, w, personal, has_head)

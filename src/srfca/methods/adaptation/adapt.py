@@ -34,13 +34,12 @@ from srfca.methods.adaptation.evidence import (
     collect,
     drifted,
     measured_losses,
-    usual_losses,
+    recorded_losses,
 )
 from srfca.methods.adaptation.identity import CLUSTER_IDS, cluster_ids, identity_notes
 from srfca.methods.adaptation.misfits import new_clusters
 from srfca.methods.sr_fca import SRFCA
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import compare
 from srfca.methods.sr_fca.trials import fine_tuned
 
 KEEP = 5
@@ -110,7 +109,7 @@ def adapt(
     require(keep >= 0, f"keep must not be negative, but is {keep}")
     run = Run(federation, result.seed, as_monitor(callbacks))
     name = stage or f"ADAPT {1 + sum(s.name.startswith('ADAPT') for s in result.history)}"
-    evidence = collect(run, result.models, usual_losses(result), result.labels)
+    evidence = collect(run, result.models, recorded_losses(result), result.labels)
     require(bool(evidence.replied.any()), "no client replied, so that the clusters stay the same")
     labels, misfits = drifted(evidence, result.labels)
     models = result.models
@@ -277,14 +276,19 @@ def _train(
 
 
 def _fine_tune(run: Run, clusters: Clusters, local: LocalTraining) -> Tensor | None:
-    """Fine-tune all clients' models if that is better on held-out data: ``[m, P]``, or None."""
+    """Fine-tune all clients' models if that helps on held-out data: ``[m, P]``, or None.
+
+    Clients in no cluster have no model: NaN.
+    """
     if "validation" not in run.federation.splits:
         return None
     before = held_out_scores(run, clusters.models, clusters.partition.labels)
     nobody = np.zeros(run.num_clients, dtype=bool)
     tuned = fine_tuned(run, SRFCA(local=local), clusters, before, alone=nobody)
-    helps = tuned is not None and compare(tuned.scores, before).t >= 1
-    return tuned.models if tuned is not None and helps else None
+    if tuned is None or not tuned.helps:
+        return None
+    in_cluster = torch.as_tensor(clusters.partition.labels >= 0, device=tuned.models.device)
+    return torch.where(in_cluster.unsqueeze(1), tuned.models, torch.nan)
 
 
 def _ages(result: Result) -> list[int]:

@@ -53,7 +53,7 @@ def drift_alarms(result: Result, federation: Federation) -> tuple[DriftAlarm, ..
     """Return the clients that have left the reach of their cluster.
 
     Clients evaluate the clusters' models, and nothing is trained. The reach of a cluster is that
-    for newcomers (docs/newcomers.md): with its losses of now, a client would not be taken in.
+    for newcomers (docs/newcomers.md): with its current losses, a client would not be accepted.
 
     Args:
         result: Clusters and their models.

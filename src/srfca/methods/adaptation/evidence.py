@@ -211,7 +211,7 @@ def _rows(models: Tensor, chosen: NDArray[np.int64]) -> Tensor:
     return models[torch.as_tensor(chosen, device=models.device)]
 
 
-def usual_losses(result: Result) -> Usual:
+def recorded_losses(result: Result) -> Usual:
     """Return the losses that clients had in their clusters.
 
     They are in the notes of the last adaptation, and before the first one in the limits of losses.

@@ -52,7 +52,7 @@ def new_clusters(
 
     Args:
         run: The run.
-        name: Of the stage; it decides the draws.
+        name: Name of the stage; it decides the draws.
         clients: ``[c]``
         models: ``[k, P]`` of the clusters that there are.
         all_labels: ``[m]`` the clusters of all clients; those of ``clients`` if no cluster is

@@ -98,7 +98,7 @@ def trimmed_mean_gd(
     """Algorithm 2, TrimmedMeanGD(beta): train each cluster with trimmed means.
 
     The clusters' models start from w0, or from ``start`` ``[k, P]``. Clusters that a trial has
-    ``started`` to train go on where it ended.
+    ``started`` to train continue where it ended.
     """
     stage = f"TRIMMED_MEAN_GD {step}"
     clusters = started or Clusters.untrained(partition, run.initial_model())

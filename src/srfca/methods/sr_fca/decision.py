@@ -18,6 +18,9 @@ from srfca.federation.replies import ClientScores
 
 CLEARLY = 2.0
 """Standard errors from which one answer is clearly better than another."""
+FAR = 2.0
+"""Times the mean loss from which an answer is far worse for some clients."""
+_DOUBT = " may do as well"
 HELPS = 2.25
 """Standard errors of accuracy and loss together by which fine-tuning helps."""
 
@@ -40,7 +43,7 @@ class Evidence:
     """How an answer does on held-out data.
 
     Args:
-        name: Of the answer, for a person.
+        name: Name of the answer, for a person.
         scores: ``[m]``, NaN if unknown.
         variant: How the models were changed after training, if they were: fine-tuning.
     """
@@ -151,16 +154,30 @@ def out_of_reach(
     return lead.t >= errors and (by_accuracy or lead.gain >= np.log(10))
 
 
-def within_noise(other: str, lead: float) -> str | None:
+def within_noise(other: str, lead: float, times: float = 1.0) -> str | None:
     """Say that another answer may do as well if it is not two standard errors behind.
+
+    Gains are winsorized: an answer that is far worse for a few clients may be as good for the
+    others.
+
+    Args:
+        other: The name of the other answer.
+        lead: By how many standard errors it is behind.
+        times: Its mean loss, relative to that of the better answer.
 
     >>> within_noise("one model for all", 0.5)
     'one model for all may do as well: 0.5 standard errors behind on held-out data'
+    >>> within_noise("2 clusters", 1.7, 18.6)
+    '2 clusters may do as well for most clients: 1.7 standard errors behind on held-out data, \
+but with 18.6 times the mean loss'
     """
     if lead >= CLEARLY:
         return None
     place = "behind" if lead > 0 else "ahead"
-    return f"{other} may do as well: {abs(lead):.1f} standard errors {place} on held-out data"
+    errors = f"{abs(lead):.1f} standard errors {place} on held-out data"
+    if times < FAR:
+        return f"{other}{_DOUBT}: {errors}"
+    return f"{other}{_DOUBT} for most clients: {errors}, but with {times:.3g} times the mean loss"
 
 
 def _mean_gain(gains: NDArray[np.float64], tolerance: Tolerance | None) -> Comparison:
@@ -192,9 +209,10 @@ class Decision:
         chosen: The answer.
         considered: All answers that were compared, with their scores.
         runner_up: The best of the others with other clusters, None if there is none.
-        comparison: Of the chosen answer with the runner-up.
+        comparison: Comparison of the chosen answer with the runner-up.
         outliers: Clients that keep a model of their own beside the clusters.
         doubt: Why the choice between the clusters and one model for all is doubtful, if it is.
+        rivals: The others with other clusters, each with the comparison of the chosen answer.
     """
 
     chosen: Evidence
@@ -203,6 +221,7 @@ class Decision:
     comparison: Comparison | None
     outliers: tuple[str, ...] = field(default=())
     doubt: str | None = None
+    rivals: tuple[tuple[Evidence, Comparison], ...] = ()
 
     @classmethod
     def among(
@@ -219,22 +238,42 @@ class Decision:
         comparisons = [compare(chosen.scores, other.scores, tolerance) for other in others]
         gains = [c.gain if np.isfinite(c.gain) else np.inf for c in comparisons]
         closest = int(np.argmin(gains))
-        return cls(chosen, considered, others[closest], comparisons[closest], outliers)
+        rivals = tuple(zip(others, comparisons, strict=True))
+        return cls(chosen, considered, *rivals[closest], outliers, rivals=rivals)
+
+    @property
+    def rival(self) -> tuple[Evidence, Comparison] | None:
+        """The answer that is shown beside the chosen one: the runner-up, or the one in doubt."""
+        if self.runner_up is None or self.comparison is None:
+            return None
+        doubt = self.doubt or ""
+        in_doubt = [rival for rival in self.rivals if doubt.startswith(rival[0].name + _DOUBT)]
+        if not in_doubt or self.comparison.t < CLEARLY:
+            return self.runner_up, self.comparison
+        return in_doubt[-1]
 
     @property
     def warning(self) -> str | None:
         """Say that the runner-up is within noise, or what else makes the choice doubtful."""
-        if self.runner_up is None or self.comparison is None:
+        if self.rival is None:
             return self.doubt
-        return within_noise(self.runner_up.name, self.comparison.t) or self.doubt
+        other, comparison = self.rival
+        by_loss = not other.by_accuracy and self.chosen.score > 0
+        times = other.score / self.chosen.score if by_loss else 1.0
+        if text := within_noise(other.name, comparison.t, times):
+            return text
+        was_tuned = self.chosen.variant and (self.doubt or "").startswith(other.name + _DOUBT)
+        return f"{self.doubt}, before fine-tuning" if was_tuned else self.doubt
 
     @property
     def sentence(self) -> str:
         """Say what was considered, what won, by how much, and how sure that is."""
         text = f"Chose {self.chosen.describe()} on held-out data"
-        if self.runner_up is not None and self.comparison is not None:
-            text += f"; next was {self.runner_up.describe()}, {self._by_how_much()}"
-        others = [e.describe() for e in self.considered if e not in (self.chosen, self.runner_up)]
+        rival = None
+        if self.rival is not None:
+            rival, comparison = self.rival
+            text += f"; next was {rival.describe()}, {_by_how_much(comparison)}"
+        others = [e.describe() for e in self.considered if e not in (self.chosen, rival)]
         if others:
             text += f"; also considered: {', '.join(others)}"
         if self.outliers:
@@ -243,16 +282,9 @@ class Decision:
             text += f"{' keeps its' * (count == 1)} own model beside them"
         return f"{text}."
 
-    def _by_how_much(self) -> str:
-        assert self.comparison is not None
-        t = self.comparison.t
-        if abs(t) < 1:
-            return "a difference within noise"
-        return f"{abs(t):.1f} standard errors {'behind' if t > 0 else 'ahead'}"
-
     def notes(self) -> dict[str, Any]:
         """Return the decision for the history."""
-        comparison = self.comparison
+        rival, comparison = self.rival or (None, None)
         return {
             "chosen": self.chosen.name,
             "variant": self.chosen.variant,
@@ -265,13 +297,20 @@ class Decision:
                 }
                 for evidence in self.considered
             ],
-            "runner_up": None if self.runner_up is None else self.runner_up.name,
+            "runner_up": None if rival is None else rival.name,
             "gain": None if comparison is None else comparison.gain,
             "standard_errors": None if comparison is None else comparison.t,
             "outliers": list(self.outliers),
             "decision": self.sentence,
             "warning": self.warning,
         }
+
+
+def _by_how_much(comparison: Comparison) -> str:
+    t = comparison.t
+    if abs(t) < 1:
+        return "a difference within noise"
+    return f"{abs(t):.1f} standard errors {'behind' if t > 0 else 'ahead'}"
 
 
 def _mean(values: Any) -> float | None:

@@ -60,8 +60,12 @@ class SRFCA(Method):
         merge_first: MERGE before RECLUSTER.
         continue_training: TrimmedMeanGD starts from the clusters' models, not from w0; in the
             first REFINE from the means of their clients' local models.
-        distance: ``cross_loss``, ``one_sided_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
+        distance: ``cross_loss``, ``one_sided_loss``, ``balanced_cross_loss``,
+            ``presence_balanced_cross_loss``, ``l2``, any ``l<q>``, ``linf``, ``cosine``,
             ``matched``, ``wasserstein``, or a function of two ``ModelSet``.
+        ask_class_counts: With ``threshold="auto"`` and ``cross_loss``, ask clients for their class
+            counts where distances show no clear groups, for ``balanced_cross_loss``, which label
+            skew does not fool. Otherwise groups under label skew are often not found.
         samples: Distances use losses on at most this many training samples of each client, drawn
             by the seed; None is all of them.
         metric: What the threshold applies to: ``distance``, ``profile`` (the distance between two
@@ -131,6 +135,7 @@ class SRFCA(Method):
     merge_first: bool = False
     continue_training: bool = False
     distance: str | Distance = "cross_loss"
+    ask_class_counts: bool = True
     samples: int | None = constrained(128, at_least=1)
     metric: Metric = "auto"
     graph: GraphClustering = "correlation"

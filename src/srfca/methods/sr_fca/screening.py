@@ -265,7 +265,7 @@ def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
     good for the client as its own; for one with a single class they are not.
 
     Args:
-        losses: Of the local models.
+        losses: Losses of the local models.
         distrusted: ``[c]``; what these clients report does not count.
 
     Returns:

@@ -48,7 +48,8 @@ class OneShot:
         choice: The threshold, and why.
         distances: ``[m, m]`` between local models, NaN if unknown; None if not all were computed.
         distance: The name or function of the distance, which RECLUSTER and MERGE use too.
-        separation: Of the least separated cluster by these distances, 0 if that is unknown.
+        separation: Separation of the least separated cluster by these distances, 0 if that is
+            unknown.
         compared: The clients that the choice was made from; None if that is unknown.
         parts: Whether the clusters are parts of one whose clients vary without a gap.
         useless: Clients whose local model is useless, so that they train no cluster.

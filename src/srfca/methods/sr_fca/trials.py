@@ -19,7 +19,7 @@ from srfca.methods._common.rounds import one_cluster
 from srfca.methods._common.run import Run
 from srfca.methods.sr_fca.algorithm import trimmed_mean_rounds
 from srfca.methods.sr_fca.clusters import Clusters
-from srfca.methods.sr_fca.decision import Comparison, compare, helps, out_of_reach
+from srfca.methods.sr_fca.decision import Comparison, Tolerance, compare, helps, out_of_reach
 
 if TYPE_CHECKING:
     from srfca.methods.sr_fca.options import SRFCA
@@ -29,7 +29,7 @@ CHECKS = 5
 WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 """Weights of fine-tuned models beside their cluster's."""
 ENOUGH = 0.5
-"""Standard errors that more steps of fine-tuning must bring for the trial to go on."""
+"""Standard errors that more steps of fine-tuning must bring for the trial to continue."""
 
 
 def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clusters:
@@ -39,7 +39,7 @@ def first_part(run: Run, options: SRFCA, partition: Partition, name: str) -> Clu
         run: The run.
         options: The parameters.
         partition: The clusters.
-        name: Of the trial: it decides the draws.
+        name: Name of the trial: it decides the draws.
 
     Returns:
         The clusters, with ``midway`` scores.
@@ -107,13 +107,15 @@ class FineTuned:
         models: ``[m, P]``
         scores: ``[m]`` on held-out data.
         steps: Steps of each client.
-        weight: Of the fine-tuned model; the rest is the cluster's.
+        weight: Weight of the fine-tuned model; the rest is the cluster's.
+        helps: Whether they are clearly better than the clusters' models.
     """
 
     models: Tensor
     scores: ClientScores
     steps: int
     weight: float
+    helps: bool
 
     def describe(self) -> str:
         """Return how the models were made, for a person."""
@@ -132,8 +134,9 @@ def fine_tuned(
 
     Steps and weight are those that are best for all clients together: held-out data of one client
     are too few to choose by. Interpolated weights keep what the cluster's model knows of rare
-    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The trial ends
-    when more steps bring nothing more.
+    samples (Wortsman et al.: Robust fine-tuning of zero-shot models. CVPR 2022). The best of many
+    can be better by chance: the smallest weight helps only if going further, with the next weight,
+    does no harm. The trial ends when more steps bring nothing more.
 
     Args:
         run: The run.
@@ -160,9 +163,11 @@ def fine_tuned(
     rows, best = starts, None
     excluded, tolerance = torch.as_tensor(alone), options.tolerance(clusters.partition)
 
+    def counted(scores: ClientScores) -> ClientScores:
+        return before.where(excluded, scores)
+
     def gain(tuned: FineTuned, reference: ClientScores = before) -> Comparison:
-        tuned_scores = before.where(excluded, tuned.scores)
-        return compare(tuned_scores, before.where(excluded, reference), tolerance)
+        return compare(counted(tuned.scores), counted(reference), tolerance)
 
     with run.stage("TRY_FINE_TUNE", len(clients) * steps):
         for number in range(tuning.rounds):
@@ -171,15 +176,16 @@ def fine_tuned(
             rows = torch.where(torch.isfinite(trained).all(1, keepdim=True), trained, rows)
             mixed = [torch.lerp(starts, rows, weight) for weight in WEIGHTS]
             done = tuning.span(number).stop
+            scores_of_all = _scores_of_all(run, clients, mixed)
+            counted_of_all = [counted(scores) for scores in scores_of_all]
+            helpful = helpful_weights(counted_of_all, before, tolerance)
             tried = [
-                FineTuned(w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w)
-                for w, mix, scores in zip(
-                    WEIGHTS, mixed, _scores_of_all(run, clients, mixed), strict=True
+                FineTuned(
+                    w0.repeat(run.num_clients, 1).index_copy(0, index, mix), scores, done, w, good
                 )
+                for w, mix, scores, good in zip(WEIGHTS, mixed, scores_of_all, helpful, strict=True)
             ]
-            useful = [
-                t for t in tried if helps(before.where(excluded, t.scores), before, tolerance)
-            ]
+            useful = [tuned for tuned in tried if tuned.helps]
             check = max(useful or tried, key=lambda tuned: gain(tuned).gain)
             if best is not None and gain(check, best.scores).t < ENOUGH:
                 break
@@ -191,6 +197,24 @@ def fine_tuned(
     assert best is not None
     run.record("TRY_FINE_TUNE", clusters.partition, best.scores)
     return best
+
+
+def helpful_weights(
+    tried: Sequence[ClientScores], before: ClientScores, tolerance: Tolerance | None = None
+) -> list[bool]:
+    """Return which weights of fine-tuned models help.
+
+    A small weight changes little, so that few samples can make it look better by chance: where
+    labels are noisy, for example. Then more of it is worse than none.
+
+    Args:
+        tried: Scores ``[m]`` with each weight, the smallest first.
+        before: Scores ``[m]`` with the clusters' models.
+        tolerance: How many clients may lie.
+    """
+    helpful = [helps(scores, before, tolerance) for scores in tried]
+    helpful[0] &= compare(tried[1], before, tolerance).gain >= 0
+    return helpful
 
 
 def _scores_of_all(run: Run, clients: Clients, models: Sequence[Tensor]) -> list[ClientScores]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
-
-from srfca.report.palette import cluster_name
 
 Data = Sequence[dict[str, Any]]
 """The lines of a chart's data."""
@@ -22,7 +20,7 @@ class Figure:
     """A chart and what a person should know of it.
 
     Args:
-        name: Of the chart: ``srfca figure RUN NAME``.
+        name: Name of the chart: ``srfca figure RUN NAME``.
         title: Its heading.
         chart: The chart, without a size.
         caption: What it shows and how to read it.
@@ -30,7 +28,7 @@ class Figure:
         width: In pixels where it stands alone; a page makes it as wide as its column.
         square: Whether the page gives it the height of its width.
         canvas: Draw on a canvas: for very many marks.
-        fields: Of the data, for a table of the numbers; none if there is no use for one.
+        fields: Fields of the data, for a table of the numbers; none if there is no use for one.
     """
 
     name: str
@@ -70,20 +68,3 @@ def layer(*charts: Drawing) -> alt.LayerChart:
 def values(lines: Iterable[dict[str, Any]]) -> alt.InlineData:
     """Return inline data of a chart."""
     return alt.InlineData(values=list(lines))
-
-
-def cluster_scale(clusters: Iterable[int], colors: Mapping[int, str]) -> alt.Scale:
-    """Return the scale of colors of clusters, by their names."""
-    shown = sorted(set(clusters), key=lambda cluster: (cluster < 0, cluster))
-    return alt.Scale(
-        domain=[cluster_name(cluster) for cluster in shown],
-        range=[colors[cluster] for cluster in shown],
-    )
-
-
-def cluster_legend(clusters: Iterable[int], title: str = "cluster") -> alt.Legend | None:
-    """Return a legend of clusters, None if they are one, or too many to list."""
-    count = len(set(clusters))
-    if not 1 < count <= LEGEND_SIZE:
-        return None
-    return alt.Legend(title=title, orient="top", columns=6, symbolType="circle", symbolOpacity=1)

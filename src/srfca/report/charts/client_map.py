@@ -8,7 +8,8 @@ import altair as alt
 import numpy as np
 
 from srfca.clustering.partition import Indices
-from srfca.report.charts.base import Figure, cluster_legend, cluster_scale, layer, values
+from srfca.report.charts.base import LEGEND_SIZE, Figure, layer, values
+from srfca.report.charts.strips import cluster_rows, row_order
 from srfca.report.palette import SHAPES, cluster_name
 from srfca.report.sampling import sample_clients, short
 from srfca.report.view import Numbers, RunView
@@ -63,7 +64,11 @@ def _by_losses(view: RunView, shown: Indices) -> tuple[Numbers, float] | None:
 
 
 def _colors_and_shapes(view: RunView) -> str:
-    if view.truth is None:
+    """Return what colors, numbers and shapes mean, with the period before it."""
+    shapes = view.truth is not None and 1 < view.truth.num_clusters <= len(SHAPES)
+    if not (view.partition.sizes > 1).any():  # everyone is alone
+        return ". Shapes are those of the true clusters" if shapes else ""
+    if not shapes:
         return ". Numbers are those of the clusters"
     return ". Numbers and colors are those of the clusters, shapes those of the true ones"
 
@@ -112,13 +117,14 @@ def _leading(eigenvalues: Numbers, vectors: Numbers) -> tuple[Numbers, float]:
 
 def _points(view: RunView, shown: Indices, places: Numbers) -> alt.LayerChart:
     truth = view.truth
-    labels = view.labels[shown]
+    rows = cluster_rows(view)
+    rows_shown = [rows[client] for client in shown.tolist()]
     lines = [
         {
             "x": short(x),
             "y": short(y),
             "client": view.client_ids[client],
-            "cluster": cluster_name(int(view.labels[client])),
+            "cluster": rows[client][0],
             **({} if truth is None else {"truth": f"true {truth.labels[client]}"}),
         }
         for client, (x, y) in zip(shown.tolist(), places.tolist(), strict=True)
@@ -132,11 +138,7 @@ def _points(view: RunView, shown: Indices, places: Numbers) -> alt.LayerChart:
     tooltip = [alt.Tooltip("client:N"), alt.Tooltip("cluster:N")]
     encodings = {
         **place,
-        "color": alt.Color(
-            "cluster:N",
-            scale=cluster_scale(labels.tolist(), view.colors),
-            legend=cluster_legend(labels.tolist()),
-        ),
+        "color": alt.Color("cluster:N", scale=_colors(rows_shown), legend=_legend(rows_shown)),
     }
     if truth is not None:
         encodings |= _shapes([str(line["truth"]) for line in lines])
@@ -146,7 +148,23 @@ def _points(view: RunView, shown: Indices, places: Numbers) -> alt.LayerChart:
         .mark_point(filled=True, size=70, opacity=0.75, strokeWidth=0)
         .encode(**encodings, tooltip=tooltip)
     )
-    return layer(points, _centers(view, shown, places, place))
+    centers = _centers(view, shown, places, place)
+    return layer(points) if centers is None else layer(points, centers)
+
+
+def _colors(rows: list[tuple[str, str]]) -> alt.Scale:
+    """Return the colors of rows of clients, clients that are alone in one."""
+    colors, order = dict(rows), row_order(rows)
+    return alt.Scale(domain=order, range=[colors[name] for name in order])
+
+
+def _legend(rows: list[tuple[str, str]]) -> alt.Legend | None:
+    """Return a legend of rows of clients, None if they are one, or too many to list."""
+    if not 1 < len(set(rows)) <= LEGEND_SIZE:
+        return None
+    return alt.Legend(
+        title="cluster", orient="top", columns=6, symbolType="circle", symbolOpacity=1
+    )
 
 
 def _shapes(truth: list[str]) -> dict[str, alt.Shape]:
@@ -159,8 +177,10 @@ def _shapes(truth: list[str]) -> dict[str, alt.Shape]:
     return {"shape": alt.Shape("truth:N", scale=scale, legend=legend)}
 
 
-def _centers(view: RunView, shown: Indices, places: Numbers, place: dict[str, Any]) -> alt.Chart:
-    """Return the number of each cluster with several clients, above its clients."""
+def _centers(
+    view: RunView, shown: Indices, places: Numbers, place: dict[str, Any]
+) -> alt.Chart | None:
+    """Return the numbers of clusters of several clients, above their clients; None without any."""
     labels = view.labels[shown]
     lines = [
         {
@@ -171,6 +191,8 @@ def _centers(view: RunView, shown: Indices, places: Numbers, place: dict[str, An
         for cluster in np.unique(labels[labels >= 0]).tolist()
         if (labels == cluster).sum() > 1
     ]
+    if not lines:
+        return None
     text = alt.Chart(values(lines)).mark_text(fontSize=14, fontWeight="bold", dy=-13)
     chart: alt.Chart = text.encode(**place, text="cluster:N")
     return chart

@@ -23,7 +23,7 @@ class Measure:
 
     Args:
         value: The number of a run, None if it does not apply.
-        title: Of the axis.
+        title: Title of the axis.
         axis: Format of the axis.
         text: Format of a mean.
         descending: Whether the largest comes first.

@@ -12,12 +12,11 @@ from srfca.methods import CurvePoint, Stage
 from srfca.report.charts.base import (
     LEGEND_SIZE,
     Figure,
-    cluster_scale,
     layer,
     percent_axis,
     values,
 )
-from srfca.report.palette import SHAPES, cluster_name
+from srfca.report.palette import NONE, SHAPES, cluster_name
 from srfca.report.sampling import short
 from srfca.report.view import RunView, final_clusters
 
@@ -26,8 +25,9 @@ FIELDS = ("training", "round", "cluster", "split", "steps", "value")
 """Of the data, for a table."""
 LABELED_SHARE = 0.11
 """Trainings of a smaller share of the steps have no label."""
-MIXED = "several"
-"""Stands for clients of several final clusters."""
+ALONE, MIXED = -2, -1
+"""Stand for clients that are alone in the end, and for those of several final clusters."""
+_NAMES = {ALONE: "alone", MIXED: "several"}
 _SPLITS = {"validation": "held-out data", "train": "training data"}
 
 
@@ -51,7 +51,7 @@ def _curves(view: RunView, score: Score) -> Figure | None:
     text = f"Mean {score} of each cluster's clients after a number of local steps per client."
     if len(splits) > 1:
         text += " Solid lines are on held-out data, dashed ones on training data."
-    text += " Every training begins anew, so that curves start again."
+    text += " Curves restart with every training."
     if not view.parameters.get("curves"):
         text += " Few scores are known without extra cost: --curves N scores every N rounds."
     return Figure(score, f"Learning curves: {score}", chart, text, height=280, fields=FIELDS)
@@ -80,17 +80,25 @@ def _line(
     names: dict[int, int],
     value: float,
 ) -> dict[str, Any]:
-    final = names.get(cluster, -1) if len(point.loss) == stage.partition.num_clusters else -1
+    final = names.get(cluster, MIXED)
+    if len(point.loss) != stage.partition.num_clusters:
+        final = MIXED
+    elif final >= 0 and (view.labels == final).sum() == 1:
+        final = ALONE
     return {
         "steps": short(point.local_steps / view.num_clients, 6),
         "value": value,
         "number": final,
-        "cluster": MIXED if final < 0 else cluster_name(final),
+        "cluster": _name(final),
         "training": point.training,
         "round": point.round,
         "split": _SPLITS[point.split],
         "series": f"{number} {point.training} {point.split} {cluster}",
     }
+
+
+def _name(cluster: int) -> str:
+    return _NAMES.get(cluster, cluster_name(cluster))
 
 
 def _series(
@@ -101,9 +109,8 @@ def _series(
     score: Score,
 ) -> alt.LayerChart:
     axis = percent_axis() if score == "accuracy" else alt.Axis(format=".3~g")
-    scale = cluster_scale(clusters, view.colors)
-    names = [MIXED if cluster < 0 else cluster_name(cluster) for cluster in clusters]
-    scale = alt.Scale(domain=names, range=scale.range)
+    names = [_name(cluster) for cluster in clusters]
+    scale = alt.Scale(domain=names, range=[view.colors.get(cluster, NONE) for cluster in clusters])
     legend = None
     if 1 < len(clusters) <= LEGEND_SIZE:
         legend = alt.Legend(title="cluster", orient="top", columns=6, symbolOpacity=1)

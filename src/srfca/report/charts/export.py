@@ -53,7 +53,7 @@ def write_figure(figure: Figure, path: Path, width: int | None = None) -> Path:
     Args:
         figure: The chart.
         path: The file.
-        width: Of the chart without its axes, in pixels; None is the chart's own.
+        width: Width of the chart without its axes, in pixels; None is the chart's own.
 
     Returns:
         The file.

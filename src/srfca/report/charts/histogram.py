@@ -189,9 +189,9 @@ def bars(
     """Return the bars of two kinds of distances: the first filled, the second outlined.
 
     Args:
-        lines: As of ``counted``.
-        title: Of the distances.
-        end: Of their axis.
+        lines: Same as in ``counted``.
+        title: Title of the distances.
+        end: End of their axis.
         kinds: The two kinds.
         legend_title: What they are.
     """

@@ -28,7 +28,7 @@ MIN_LABEL = 11 / HEIGHT
 """Height of a bar that has room for its label."""
 ALONE, UNCLUSTERED, OTHERS = -2, -1, -3
 """Clusters of one client, no cluster, and the smallest of too many clusters, as labels."""
-_NAMES = {ALONE: "alone", UNCLUSTERED: "none", OTHERS: "others"}
+_NAMES = {ALONE: "alone", UNCLUSTERED: "unclustered", OTHERS: "others"}
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Column:
     """The clusters of one stage, as bars above each other.
 
     Args:
-        name: Of the stage.
+        name: Name of the stage.
         labels: ``[m]`` the bar of each client: its cluster, or a negative number.
-        colors: Of each bar.
+        colors: Colors of each bar.
     """
 
     name: str

@@ -71,7 +71,7 @@ def figure(view: RunView, name: ChartName | None = None) -> Figure:
 
     Args:
         view: The run.
-        name: Of the chart. None is the map, or the first one that there is.
+        name: Name of the chart. None is the map, or the first one that there is.
 
     Raises:
         InputError: If there is no such chart, or this run has nothing to draw in it.

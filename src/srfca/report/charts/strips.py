@@ -19,7 +19,7 @@ FEW_ROWS = 12
 """Rows up to this number are high."""
 FIELDS = ("client", "cluster", "value")
 """Of the data, for a table."""
-ALONE, UNCLUSTERED = "alone", "none"
+ALONE, UNCLUSTERED = "alone", "unclustered"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Strips:
     Args:
         chart: The chart.
         height: In pixels.
-        remark: To be added to its caption, if clients were left out.
+        remark: To be added to its caption, if clients are left out.
     """
 
     chart: Drawing
@@ -58,7 +58,7 @@ def strips(
     shown = sample_clients(view.labels, STRIP_CLIENTS)
     shown = shown[finite[shown]]
     rows = cluster_rows(view)
-    order = row_order(rows)
+    order = row_order([row for row, known in zip(rows, finite.tolist(), strict=True) if known])
     lines = [
         {
             "client": view.client_ids[client],
@@ -101,10 +101,25 @@ def strips(
     if line is not None:
         rule = alt.Chart(values([{"line": line}])).mark_rule(strokeDash=[4, 3])
         layers.insert(0, rule.encode(x="line:Q"))
-    missing = view.num_clients - len(shown)
-    remark = f" {len(shown):,} of the {view.num_clients:,} clients are shown." if missing else ""
+    remark = _remark(view.num_clients, int(finite.sum()), len(shown))
     height = (15 if many else 54) * len(order) + 10
     return Strips(layer(*layers), min(height, 1000), remark)
+
+
+def _remark(num_clients: int, known: int, shown: int) -> str:
+    """Say which clients are not drawn.
+
+    >>> _remark(30, 30, 30), _remark(30, 29, 29)
+    ('', ' One client without a number is left out.')
+    >>> _remark(30, 24, 24), _remark(9000, 9000, 2000)
+    (' 6 clients without a number are left out.', ' 2,000 of the 9,000 clients are shown.')
+    """
+    if shown < known:
+        return f" {shown:,} of the {num_clients:,} clients are shown."
+    missing = num_clients - known
+    if missing == 1:
+        return " One client without a number is left out."
+    return f" {missing:,} clients without a number are left out." if missing else ""
 
 
 def cluster_rows(view: RunView) -> list[tuple[str, str]]:
@@ -118,7 +133,7 @@ def cluster_rows(view: RunView) -> list[tuple[str, str]]:
 
 
 def row_order(rows: list[tuple[str, str]]) -> list[str]:
-    """Return the names of the rows in order: clusters, alone, none."""
+    """Return the names of the rows in order: clusters, alone, unclustered."""
     names = {row for row, _ in rows}
     clusters = sorted((name for name in names if name.isdigit()), key=int)
     return [*clusters, *(name for name in (ALONE, UNCLUSTERED) if name in names)]

@@ -8,33 +8,10 @@ from dataclasses import dataclass
 from srfca.report import words
 from srfca.report.charts.comparison import COMPARISON_CHARTS
 from srfca.report.page.page import Section, View, chart_data, macros
-from srfca.report.summary import Metrics, Table, costs, results
+from srfca.report.page.tables import TableLines
+from srfca.report.summary import Metrics, costs, results
 from srfca.report.tables import notes
 from srfca.report.view import RunView
-
-
-@dataclass(frozen=True)
-class TableLines:
-    """A table for a template.
-
-    Args:
-        columns: Titles after the first.
-        lines: Name and cells of each line.
-        best: Which cells are the best.
-    """
-
-    columns: list[str]
-    lines: list[list[str]]
-    best: Sequence[Sequence[bool]]
-
-    @classmethod
-    def of(cls, table: Table) -> TableLines:
-        """Return the lines of a summary."""
-        return cls(
-            [column.replace("\n", " ") for column in table.columns],
-            [[name, *cells] for name, cells in zip(table.names, table.cells, strict=True)],
-            table.best,
-        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +37,7 @@ def comparison_view(
     Args:
         runs: With their metrics.
         links: The ids of their views, empty for runs that are not on the page.
-        id: Of the view's element.
+        id: Id of the view's element.
         title: In the list of views.
     """
     metrics = [run.metrics for run in runs]

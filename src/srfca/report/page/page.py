@@ -26,7 +26,7 @@ class Section:
     """A part of a view.
 
     Args:
-        id: Of its element.
+        id: Id of its element.
         title: Its heading.
         body: Its HTML.
     """
@@ -41,7 +41,7 @@ class View:
     """What a page shows at a time: a run, or a comparison.
 
     Args:
-        id: Of its element.
+        id: Id of its element.
         title: In the list of views.
         sections: Its parts.
         charts: Specifications of its charts, by the ids of their elements.
@@ -91,7 +91,7 @@ class LiveBox:
     """What a page shows above its views during a run.
 
     Args:
-        key: Of the views, which changes when they do.
+        key: Key of the views, which changes when they do.
         box: Its HTML.
     """
 
@@ -104,7 +104,7 @@ def page(views: Sequence[View], title: str, live: LiveBox | None = None) -> str:
 
     Args:
         views: What it shows; the first is shown first.
-        title: Of the page.
+        title: Title of the page.
         live: What is above the views, if a server updates the page during a run.
 
     Returns:

@@ -23,7 +23,7 @@ def report(runs: Sequence[RunView], title: str | None = None) -> str:
 
     Args:
         runs: One run, or those of a comparison: methods, seeds, experiments.
-        title: Of the page; None is what the runs are.
+        title: Title of the page; None is what the runs are.
 
     Returns:
         A complete page, which loads nothing.

@@ -14,6 +14,7 @@ from srfca.report.page.tables import (
     STAGE_COLUMNS,
     client_table,
     cluster_table,
+    fairness_lines,
     setting_lines,
     stage_lines,
 )
@@ -36,9 +37,9 @@ def run_view(
 
     Args:
         view: The run.
-        id: Of the view's element; those inside begin with it.
+        id: Id of the view's element; those inside begin with it.
         title: In the list of views; None is what the run is.
-        heading: Of the first section.
+        heading: Heading of the first section.
     """
     prefix, drawn = f"{id}-", figures(view)
     parts = macros("run.html")
@@ -70,7 +71,8 @@ def run_view(
         present = [[drawn[chart] for chart in column if chart in drawn] for column in columns]
         present = [column for column in present if column]
         if present:
-            body = parts.charts(prefix, name, heading, present)
+            even = fairness_lines(view) if name == "gains" else None
+            body = parts.charts(prefix, name, heading, present, even)
             sections.append(Section(f"{prefix}{name}", heading, body))
     sections.append(Section(f"{prefix}cost", "Cost", parts.cost(prefix, shown)))
     sections.append(Section(f"{prefix}settings", "Settings", parts.settings(prefix, shown)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,18 @@ import numpy as np
 from srfca.analysis.gains import client_gains
 from srfca.analysis.names import percent, signed
 from srfca.clustering.partition import Indices
-from srfca.report.palette import cluster_name
+from srfca.report.answer import fairness_table
+from srfca.report.palette import NONE, cluster_name
 from srfca.report.sampling import sample_clients, short
+from srfca.report.summary import Table
 from srfca.report.view import Numbers, RunView
 
 MAX_CLIENTS = 20_000
 """Most clients in a table of clients."""
 MAX_CLUSTERS = 200
 """Most clusters in a table of clusters."""
+Groups = dict[int | str, Indices]
+"""Clients by cluster; those that are alone, or in no cluster, by a word."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +56,55 @@ class ClusterTable:
     remark: str
 
 
+@dataclass(frozen=True)
+class TableLines:
+    """A table for a template.
+
+    Args:
+        columns: Titles after the first.
+        lines: Name and cells of each line.
+        best: Which cells are the best.
+    """
+
+    columns: list[str]
+    lines: list[list[str]]
+    best: Sequence[Sequence[bool]]
+
+    @classmethod
+    def of(cls, table: Table) -> TableLines:
+        """Return the lines of a summary."""
+        return cls(
+            [column.replace("\n", " ") for column in table.columns],
+            [[name, *cells] for name, cells in zip(table.names, table.cells, strict=True)],
+            table.best,
+        )
+
+
 def cluster_table(view: RunView) -> ClusterTable:
-    """Return the sizes of the clusters, how their clients are served, and how sure they are."""
+    """Return the sizes of the clusters, how their clients are served, and how sure they are.
+
+    Clients that are alone are one line, and so are those in no cluster.
+    """
     sizes = view.partition.sizes
-    clusters = sorted(range(len(sizes)), key=lambda cluster: (-sizes[cluster], cluster))
-    shown = sorted(clusters[:MAX_CLUSTERS])
-    if len(view.partition.unclustered):
-        shown.append(-1)
+    shared = np.flatnonzero(sizes > 1).tolist()
+    clusters = sorted(shared, key=lambda cluster: (-sizes[cluster], cluster))
+    shown: Groups = {c: view.partition.members(c) for c in sorted(clusters[:MAX_CLUSTERS])}
+    rest = {"alone": view.partition.alone, "unclustered": view.partition.unclustered}
+    shown |= {name: clients for name, clients in rest.items() if len(clients)}
     columns = {
-        "clients": [f"{len(view.partition.members(c)):,}" for c in shown],
-        "share": [f"{len(view.partition.members(c)) / view.num_clients:.1%}" for c in shown],
+        "clients": [f"{len(clients):,}" for clients in shown.values()],
+        "share": [f"{len(clients) / view.num_clients:.1%}" for clients in shown.values()],
         **_score_cells(view, shown),
         **_analysis_cells(view, shown),
     }
     if view.truth is not None:
         truth = view.truth.labels
-        columns["true clusters"] = [_listed(truth[view.partition.members(c)]) for c in shown]
+        columns["true clusters"] = [_listed(truth[clients]) for clients in shown.values()]
     columns = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
     cells = [list(line) for line in zip(*columns.values(), strict=True)]
     lines = [
-        ClusterLine(cluster_name(cluster), view.colors[cluster], of_cluster)
-        for cluster, of_cluster in zip(shown, cells, strict=True)
+        ClusterLine(str(name), NONE if isinstance(name, str) else view.colors[name], of_group)
+        for name, of_group in zip(shown, cells, strict=True)
     ]
     remark = ""
     if len(clusters) > MAX_CLUSTERS:
@@ -80,7 +112,7 @@ def cluster_table(view: RunView) -> ClusterTable:
     return ClusterTable(list(columns), lines, remark)
 
 
-def _score_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
+def _score_cells(view: RunView, groups: Groups) -> dict[str, list[str]]:
     """Return the mean and the worst score of the clients of each cluster."""
     scores = view.clients.score
     if scores is None:
@@ -88,15 +120,15 @@ def _score_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
     percent = view.clients.accuracy is not None
     form, worst = (".1%", np.min) if percent else (".3g", np.max)
     means, worsts = [], []
-    for cluster in clusters:
-        finite = scores[view.partition.members(cluster)]
+    for clients in groups.values():
+        finite = scores[clients]
         finite = finite[np.isfinite(finite)]
         means.append(format(finite.mean(), form) if len(finite) else "-")
         worsts.append(format(float(worst(finite)), form) if len(finite) else "-")
     return {view.clients.score_name: means, "worst client": worsts}
 
 
-def _analysis_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
+def _analysis_cells(view: RunView, groups: Groups) -> dict[str, list[str]]:
     """Return what each cluster gains, and how sure it is."""
     if view.analysis is None:
         return {}
@@ -105,7 +137,7 @@ def _analysis_cells(view: RunView, clusters: list[int]) -> dict[str, list[str]]:
     accuracies = view.clients.accuracy is not None
 
     def cells(name: str, write: Callable[[float], str]) -> list[str]:
-        values = [lines[name][place[c]] if c in place else None for c in clusters]
+        values = [lines[name][place[c]] if c in place else None for c in groups]
         return ["-" if value is None else write(value) for value in values]
 
     def gain(value: float) -> str:
@@ -125,6 +157,12 @@ def _listed(truth: Indices) -> str:
     counts = Counter(truth.tolist()).most_common()
     text = ", ".join(f"{cluster_name(cluster)} ({count})" for cluster, count in counts[:4])
     return text + (f" and {len(counts) - 4} more" if len(counts) > 4 else "")
+
+
+def fairness_lines(view: RunView) -> TableLines | None:
+    """Return how even the clients' scores are, beside one model and training alone."""
+    table = None if view.analysis is None else fairness_table(view.analysis)
+    return None if table is None else TableLines.of(table)
 
 
 def stage_lines(view: RunView) -> list[list[str]]:
@@ -204,6 +242,7 @@ def client_table(view: RunView) -> dict[str, Any]:
         "rows": [list(row) for row in zip(*values, strict=True)],
         "total": view.num_clients,
         "colors": {str(cluster): view.colors[cluster] for cluster in present},
+        "alone": np.flatnonzero(view.partition.sizes == 1).tolist() if view.clustered else [],
     }
 
 

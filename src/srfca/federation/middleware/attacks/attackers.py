@@ -29,8 +29,8 @@ def draw_attackers(
 
     Args:
         client_ids: The m clients.
-        fraction: Of the clients, in [0, 0.4]; with ``group``, of the clients of one group. More
-            than 0 is at least one client.
+        fraction: Fraction of the clients, in [0, 0.4]; with ``group``, of the clients of one group.
+            More than 0 is at least one client.
         seed: Decides which clients.
         groups: ``[m]`` the group of each client; None is one group.
         placement: ``spread`` over all groups, as evenly as their sizes allow; ``group``, all in

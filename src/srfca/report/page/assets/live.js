@@ -1,5 +1,5 @@
 
-// The page of a run that goes on: its progress, and the report when it has changed.
+// The page of a run in progress: its progress, and the report when it has changed.
 (() => {
   const box = document.getElementById("live");
   const spoken = document.getElementById("live-spoken");

@@ -119,12 +119,11 @@
   const FORMATS = {
     text: (value) => value,
     whole: (value) => (value === null || value < 0 ? "-" : value.toLocaleString("en")),
-    percent: (value) => (value === null ? "-" : `${(100 * value).toFixed(1)} %`),
-    confidence: (value) => (value === null ? "-" : value > 0.995 ? ">99 %" : value < 0.005 ? "<1 %" : `${(100 * value).toFixed(0)} %`),
+    percent: (value) => (value === null ? "-" : `${(100 * value).toFixed(1)}%`),
+    confidence: (value) => (value === null ? "-" : value > 0.995 ? ">99%" : value < 0.005 ? "<1%" : `${(100 * value).toFixed(0)}%`),
     points: (value) => (value === null ? "-" : signed((100 * value).toFixed(1))),
     number: (value) => (value === null ? "-" : String(Number(value.toPrecision(3)))),
     change: (value) => (value === null ? "-" : signed(String(Number(value.toPrecision(3))))),
-    cluster: (value) => (value < 0 ? "none" : String(value)),
   };
   const LENGTH = 25;
 
@@ -132,7 +131,9 @@
     const data = page.tables[holder.dataset.table];
     const state = { column: null, descending: false, search: "", cluster: "", start: 0 };
     const place = data.columns.findIndex((column) => column.kind === "cluster");
-    const clusters = [...new Set(data.rows.map((row) => row[place]))].sort((a, b) => a - b);
+    const alone = new Set(data.alone);
+    const groupOf = (row) => (alone.has(row[place]) ? "alone" : row[place] < 0 ? "unclustered" : String(row[place]));
+    const clusters = [...new Set(data.rows.map(groupOf))].sort(compare);
 
     const filters = make("div", undefined, { class: "filters" });
     const searchLabel = make("label", "Search clients");
@@ -141,7 +142,7 @@
     const clusterLabel = make("label", "Cluster");
     const select = make("select");
     select.append(make("option", "all", { value: "" }));
-    clusters.forEach((c) => select.append(make("option", FORMATS.cluster(c), { value: String(c) })));
+    clusters.forEach((c) => select.append(make("option", c, { value: c })));
     clusterLabel.append(select);
     const download = make("button", "Save as CSV", { type: "button" });
     filters.append(searchLabel, clusterLabel, download);
@@ -178,7 +179,7 @@
       const search = state.search.toLowerCase();
       const rows = data.rows.filter((row) =>
         (!search || String(row[0]).toLowerCase().includes(search)) &&
-        (state.cluster === "" || String(row[place]) === state.cluster));
+        (state.cluster === "" || groupOf(row) === state.cluster));
       if (state.column === null) return rows;
       const sign = state.descending ? -1 : 1;
       return rows.sort((a, b) => sign * compare(a[state.column], b[state.column]));
@@ -208,7 +209,7 @@
           const chip = make("span", undefined, { class: "chip" });
           const dot = make("span", undefined, { class: "dot" });
           dot.style.background = data.colors[value];
-          chip.append(dot, FORMATS.cluster(value));
+          chip.append(dot, groupOf(values));
           cell.append(chip);
         } else cell.textContent = FORMATS[column.kind](value);
         row.append(cell);
@@ -278,7 +279,7 @@
   follow();
   start();
 
-  // The page of a run that goes on replaces its content through this.
+  // The page of a run in progress replaces its content through this.
   window.srfcaPage = {
     replace(content, data) {
       page = data;
