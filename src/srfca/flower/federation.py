@@ -402,8 +402,8 @@ class FlowerFederation:
             f"rank must be from 1 to {limit}, not {request.rank}: inputs have {num_features} "
             "features, and a client cannot have more directions than training samples",
         )
-        asked = subspace_messages(replace(request, clients=clients), num_features)
-        replies = self._channel.exchange("subspaces", asked)
+        messages = subspace_messages(replace(request, clients=clients), num_features)
+        replies = self._channel.exchange("subspaces", messages)
         shape = (num_features, request.num_vectors)
         bases = gather(clients, replies, "subspaces", shape, self._layout.dtype)
         return Replies(request.clients, bases, {**replies.missing, **few})

@@ -195,8 +195,8 @@ def collect(run: Run, models: Tensor, usual: Usual, labels: Labels) -> Evidence:
             answered[replies.clients] = True
         if len(alone):
             of_alone = run.ask(Scores(alone, _rows(models, labels[alone]), split))
-            own = of_alone.values.loss.cpu().double().numpy()
-            values[of_alone.clients, labels[of_alone.clients]] = own
+            loss = of_alone.values.loss.cpu().double().numpy()
+            values[of_alone.clients, labels[of_alone.clients]] = loss
             answered[of_alone.clients] = True
         return np.where(answered[:, None], np.where(np.isnan(values), np.inf, values), np.nan)
 

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+LOSS_DISTANCES = (
+    "cross_loss", "one_sided_loss", "balanced_cross_loss", "presence_balanced_cross_loss",
+)  # fmt: skip
+"""Distances that let clients evaluate each other's local models."""
+LIES = "its losses contradict those of the others"
+BAD_MODEL = "its local model does not even fit its own data"
+COPY = "its local model is that of another client"
 CONTRADICTION = 20.0
 """Factor between what a client reports and what others do from which on it is not believed."""
 DEVIATIONS = 6.0
@@ -118,15 +125,6 @@ class PeerLosses:
         )
 
 
-LOSS_DISTANCES = (
-    "cross_loss", "one_sided_loss", "balanced_cross_loss", "presence_balanced_cross_loss",
-)  # fmt: skip
-"""Distances that let clients evaluate each other's local models."""
-LIES = "its losses contradict those of the others"
-BAD_MODEL = "its local model does not even fit its own data"
-COPY = "its local model is that of another client"
-
-
 def screen(run: Run, options: SRFCA, local_models: ModelSet) -> dict[int, str]:
     """Distrust clients whose losses contradict all others, and find useless local models.
 
@@ -155,12 +153,12 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> dict[int, str]:
         run.distrust(clients[liars])
         local_models.forget(clients[liars])
     of_own_model = np.where(liars, np.inf, losses.of_own_model)
-    found = (
+    masks = (
         (LIES, liars),
         (BAD_MODEL, useless(losses) | fits_nobody(losses, liars)),
         (COPY, copies(local_models.models, of_own_model)),
     )
-    reasons = {int(client): why for why, mask in found for client in clients[mask]}
+    reasons = {int(client): why for why, mask in masks for client in clients[mask]}
     for why in dict.fromkeys(reasons.values()):
         names = ", ".join(repr(run.client_ids[c]) for c in sorted(reasons) if reasons[c] == why)
         effect = "its losses and scores do not count" if why == LIES else "it trains no cluster"
