@@ -84,6 +84,17 @@ def test_no_client_is_sent_the_local_model_of_another(name: str, distance: str) 
         assert not others, f"clients {others} were sent a local model of {owners}"
 
 
+def test_the_model_of_a_client_that_is_alone_goes_to_no_other_client() -> None:
+    grid = make_grid(receive=lambda module, context: None)
+    trained, sent, kinds = watch(grid)
+    alone = replace(SR_FCA, distance="l2", threshold=1e-6, merge_threshold=1e-6, min_size=1)
+    run_app(grid, {"num-clients": M}, method=alone)
+    assert "query.loss_moments" in kinds
+    assert len(trained) > M
+    for row, owners in trained.items():
+        assert sent.get(row, set()) <= owners
+
+
 def test_the_test_sees_local_models_where_they_are_sent() -> None:
     grid = make_grid()
     trained, sent, _ = watch(grid)

@@ -144,6 +144,20 @@ def test_one_client_costs_the_others_of_sr_fca_little(
     assert honest_accuracy(result, federation) > clean - 0.02  # a point, and noise of 720 samples
 
 
+@pytest.mark.parametrize("distance", ["l2", "balanced_cross_loss", "one_sided_loss"])
+@pytest.mark.parametrize(
+    "name", ["held-out loss 1e30", "training loss 20", "rows x 100", "rows x -10"]
+)
+def test_one_client_costs_the_others_little_with_other_distances(
+    name: str, distance: str, federation: Simulation, clean: float
+) -> None:
+    method = SRFCA(local=DIGITS, distance=distance)
+    result = method.fit(OneBadClient(federation, BEHAVIORS[name]))
+    assert federation.data.truth is not None
+    assert honest(result.partition) == honest(federation.data.truth)
+    assert honest_accuracy(result, federation) > clean - 0.02
+
+
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_negative_loss_does_not_end_a_run_without_losses_in_its_distance(
     split: Split, federation: Simulation

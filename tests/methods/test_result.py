@@ -88,11 +88,12 @@ def test_negative_losses_are_refused_only_where_their_logarithm_is_taken() -> No
         outcome = method.fit(federation)
         assert outcome.partition == data.truth
         assert outcome.assign(federation).labels.tolist() == outcome.labels.tolist()
-    for options, message in (
-        (SRFCA(local=LOCAL), "distances must not be negative.*add a constant"),
-        (SRFCA(local=LOCAL, distance="l2"), "losses must not be negative.*add a constant"),
+    for options, name in (
+        (SRFCA(local=LOCAL), "threshold='auto'"),
+        (replace(method, merge_threshold="auto"), "merge_threshold='auto'"),
+        (replace(method, distance="cross_loss"), "distance='cross_loss'"),
     ):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=f"^{name} needs losses that are not negative.*add a"):
             options.fit(negative)
     undeclared = Simulation(data, linear(4), loss=shifted_squared_error)
     with pytest.raises(InputError, match=r"those of 9 of 9 clients are.*negative_losses=True"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from logging import WARNING, getLogger
 
 from srfca.flower.federation import FlowerFederation
@@ -10,19 +11,28 @@ from srfca.methods.adaptation import drift_alarms
 
 _log = getLogger("flwr").log
 
+MAX_ALARMS = 3
+"""Alarms of one client that cause a refresh; further ones are only logged."""
+
 
 class DriftWatch:
     """Log an alarm for every client that leaves the reach of its cluster, once.
 
     A client for which no better cluster could be formed stays where it is. It does not raise
     another alarm until it has fitted again, so that it does not cause one refresh after another.
+    One that comes and goes causes at most ``MAX_ALARMS`` refreshes.
     """
 
     def __init__(self) -> None:
         self._away: set[str] = set()
+        self._alarms: Counter[str] = Counter()
 
     def check(self, federation: FlowerFederation, result: Result) -> bool:
+<<<<<<< HEAD
         """Ask all clients for their losses, and return whether one has left since the last check.
+=======
+        """Ask all clients for their losses, and tell whether a refresh is due: one has left since the last.
+>>>>>>> h24
 
         Args:
             federation: The clients.
@@ -37,4 +47,5 @@ class DriftWatch:
         for alarm in new:
             _log(WARNING, "drift: %s", alarm)
         self._away = {alarm.client for alarm in alarms}
-        return bool(new)
+        self._alarms.update(alarm.client for alarm in new)
+        return any(self._alarms[alarm.client] <= MAX_ALARMS for alarm in new)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
+import numpy as np
 import torch
 from flwr.serverapp import Grid
 from torch import Tensor, nn
@@ -388,18 +389,24 @@ class FlowerFederation:
         features = {info.num_features for info in infos}
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
-        limit = num_features
+        limit, few, clients = num_features, {}, request.clients
         if not request.num_classes:
-            limit = min(num_features, *(info.sizes["train"] for info in infos))
+            sizes = np.array([info.sizes["train"] for info in infos])
+            if 2 * (sizes < request.rank).sum() < len(sizes):  # single clients do not end a run
+                reason = f"fewer training samples than the {request.rank} directions"
+                few = dict.fromkeys(clients[sizes < request.rank].tolist(), reason)
+                clients, sizes = clients[sizes >= request.rank], sizes[sizes >= request.rank]
+            limit = min(num_features, *sizes.tolist())
         require(
             1 <= request.rank <= limit,
             f"rank must be from 1 to {limit}, not {request.rank}: inputs have {num_features} "
             "features, and a client cannot have more directions than training samples",
         )
-        replies = self._channel.exchange("subspaces", subspace_messages(request, num_features))
+        messages = subspace_messages(replace(request, clients=clients), num_features)
+        replies = self._channel.exchange("subspaces", messages)
         shape = (num_features, request.num_vectors)
-        bases = gather(request.clients, replies, "subspaces", shape, self._layout.dtype)
-        return Replies(request.clients, bases, replies.missing)
+        bases = gather(clients, replies, "subspaces", shape, self._layout.dtype)
+        return Replies(request.clients, bases, {**replies.missing, **few})
 
     def _shared_samples(self, request: SharedSamples) -> Replies[Tensor]:
         require(request.size >= 1, f"size must be at least 1, not {request.size}")

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.aggregation.outliers import winsorize
 from srfca.aggregation.rules import Aggregation, Mean
 from srfca.clustering.partition import Partition
 from srfca.errors import require
@@ -263,7 +264,7 @@ def alternate(
     require_replies(np.flatnonzero(final >= 0))
     changed.append(num_moved(labels, final))
     best = losses.nan_to_num(nan=torch.inf).min(1).values
-    return Alternation(models, final, float(best.mean()), changed)
+    return Alternation(models, final, float(winsorize(best).mean()), changed)
 
 
 def _add_losses(run: Run, stage: str, losses: Tensor, chosen: NDArray[np.int64]) -> None:

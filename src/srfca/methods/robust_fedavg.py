@@ -53,5 +53,5 @@ class RobustFedAvg(Method):
 
     def solve(self, run: Run) -> Answer:
         """Train the model."""
-        rule = robust_aggregation(self.aggregation, self.trim)
+        rule = robust_aggregation(self.aggregation, self.trim, at_least=1)
         return fedavg(run, one_cluster(run), self.local, rule, self.participation)

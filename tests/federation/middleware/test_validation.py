@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +28,7 @@ from srfca.federation import (
 )
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware import Validating
+from srfca.federation.replies import T
 from srfca.models import mlp
 from srfca.random import Key
 from tests import examples
@@ -147,3 +150,23 @@ def test_sizes_are_capped() -> None:
 
     assert Validating(Large(SIMULATION)).sizes.tolist() == [10, 48, 12, 30, 0]
     assert torch.equal(Validating(SIMULATION).sizes, SIMULATION.sizes)
+
+
+@pytest.mark.filterwarnings("ignore:refused a reply")
+@pytest.mark.parametrize("count", [2**62, 50])
+def test_counts_of_more_samples_than_a_client_has_are_refused(count: int) -> None:
+    class Boasting(Middleware):
+        def ask(self, request: Request[T]) -> Replies[T]:
+            replies = self.federation.ask(request)
+            values = replies.values.clone()  # type: ignore[attr-defined]
+            values[replies.clients == 2] = count
+            values[replies.clients == 3] = -1
+            return replace(replies, values=values)
+
+    simulation = Simulation(examples.classification([20] * 5), mlp(6, 5, 3))
+    valid = Validating(Boasting(simulation))
+    replies = valid.ask(ClassCounts(np.arange(5)))
+    assert "class counts of more samples" in replies.missing[2]
+    assert "a negative loss or count" in replies.missing[3]
+    honest = simulation.ask(ClassCounts(np.array([0, 1, 4]))).values
+    assert torch.equal(replies.values, honest)

@@ -12,8 +12,12 @@ import pytest
 import torch
 
 from srfca import SRFCA, FedAvg, InputError, LocalTraining, Result, Simulation, data, models
+from srfca.aggregation import Mean, TrimmedMean
 from srfca.data.drift import concept_transforms, drift_phases
-from srfca.federation import DropReplies
+from srfca.errors import SrfcaWarning
+from srfca.federation import DropReplies, Federation, Middleware, Replies, Request, Train
+from srfca.federation.middleware.attacks import ATTACKS, Attacked
+from srfca.federation.replies import T
 from srfca.methods.adaptation import adapt
 from srfca.methods.adaptation.evidence import Evidence, Usual, drifted
 from srfca.methods.adaptation.misfits import accept, distinct
@@ -280,3 +284,50 @@ def test_a_new_model_that_suits_those_that_stay_is_no_new_concept() -> None:
     assert distinct(new, clients, better, labels, evidence).tolist() == [-1, -1]
     other = np.array([2.0, 2.1, 1.9, 0.1, 0.1])[:, None]
     assert distinct(new, clients, other, labels, evidence).tolist() == [0, 0]
+
+
+class BadTraining(Middleware):
+    """Clients that send NaN when they train, or whose training ends in an error."""
+
+    def __init__(self, federation: Federation, clients: list[int], fails: bool) -> None:
+        super().__init__(federation)
+        self.clients, self.fails = clients, fails
+
+    def ask(self, request: Request[T]) -> Replies[T]:
+        replies = self.federation.ask(request)
+        if not isinstance(request, Train):
+            return replies
+        bad = np.isin(replies.clients, self.clients)
+        if self.fails and bad.all():
+            raise InputError("none of 1 clients replied to train")
+        assert isinstance(replies.values, torch.Tensor)
+        values = replies.values.masked_fill(torch.from_numpy(bad)[:, None], torch.nan)
+        return replace(replies, values=values)
+
+
+@pytest.mark.filterwarnings("ignore:refused a reply")
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("misfits", [[2], [2, 5]])
+def test_clients_that_fit_no_cluster_cannot_end_an_adaptation(
+    misfits: list[int], fails: bool
+) -> None:
+    concepts = np.arange(M) % 2
+    concepts[misfits] = [3, 2][: len(misfits)]
+    bad = BadTraining(federation(concepts), misfits, fails)
+    with pytest.warns(SrfcaWarning, match="no new cluster"):
+        result = adapt(fitted(), bad, LOCAL, rounds=1)
+    assert result.history[-1].notes["misfits"] == [str(client) for client in misfits]
+    assert result.partition.num_clusters == 2
+    assert bool(result.models.isfinite().all())
+
+
+def test_an_adaptation_aggregates_as_the_run_did() -> None:
+    same = federation(np.arange(M) % 2)
+    attacked = Attacked(same, ATTACKS["reverse-scaling"], [4])
+    usual = fitted().adapt(attacked, LOCAL, rounds=2)
+    trimmed = fitted().adapt(attacked, LOCAL, rounds=2, aggregation=TrimmedMean(0.05, at_least=1))
+    mean = fitted().adapt(attacked, LOCAL, rounds=2, aggregation=Mean())
+    assert torch.equal(usual.models, trimmed.models)
+    assert not torch.equal(usual.models, mean.models)
+    plain = replace(fitted(), parameters={**fitted().parameters, "trim": 0.0})
+    assert torch.equal(plain.adapt(attacked, LOCAL, rounds=2).models, mean.models)

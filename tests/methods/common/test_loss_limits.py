@@ -328,8 +328,7 @@ def test_without_held_out_data_there_are_no_limits() -> None:
 
 def test_the_typical_loss_without_clients_is_1() -> None:
     simulation = Simulation(examples.regression([20] * 4, clusters=2), linear(4))
-    nobody = np.zeros(0, dtype=np.int64)
-    usual = usual_losses(simulation, torch.zeros(2, 5), nobody, Partition([0, 1, 0, 1]))
+    usual = usual_losses(simulation, torch.zeros(2, 5), Partition([-1, -1, -1, -1]))
     assert usual.typical.tolist() == [1.0, 1.0]
     assert usual.spread == 0.0
 
@@ -338,7 +337,7 @@ def test_usual_losses_are_of_each_clients_own_cluster() -> None:
     simulation = Simulation(examples.regression([20] * 6, clusters=2), linear(4))
     models = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
     partition = Partition([0, 1, 0, 1, 0, 1])
-    usual = usual_losses(simulation, models, np.arange(6), partition)
+    usual = usual_losses(simulation, models, partition)
     values = losses(simulation, models, split="validation").double()
     first, second = values[[0, 2, 4], 0], values[[1, 3, 5], 1]
     assert usual.mean.tolist() == pytest.approx([float(first.mean()), float(second.mean())])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from srfca import SRFCA, ClientData, LocalTraining, Partition, Simulation, data
 from srfca.distances import ModelSet
+from srfca.errors import SrfcaWarning
 from srfca.experiments.stress import num_misplaced
-from srfca.federation import Federation, Middleware, Replies, Request
+from srfca.federation import Federation, Losses, Middleware, Replies, Request
 from srfca.federation.middleware.attacks import ATTACKS, Attacked, draw_attackers
 from srfca.federation.replies import T
 from srfca.federation.requests import Train
@@ -284,3 +285,41 @@ def test_clusters_train_without_some_clients() -> None:
     assert again.partition == clusters.partition
     assert torch.equal(again.models, clusters.models)
     assert clusters.without(np.array([4, 5])) is clusters, "a cluster would have no clients"
+
+
+@pytest.mark.parametrize("distance", ["cross_loss", "balanced_cross_loss"])
+def test_a_run_says_who_was_screened_and_why(distance: str, digits: Simulation) -> None:
+    class Bad(Middleware):
+        """Client 3 lies about its losses, and client 8 sends what client 12 has trained."""
+
+        def ask(self, request: Request[T]) -> Replies[T]:
+            replies = self.federation.ask(request)
+            values = replies.values
+            if isinstance(request, Train) and request.key.purpose == "one_shot":
+                assert isinstance(values, torch.Tensor)
+                rows = values.clone()
+                rows[8] = rows[12]
+                return replace(replies, values=rows)
+            if isinstance(request, Losses) and request.split == "train":
+                lies = torch.from_numpy(replies.clients == 3).unsqueeze(1)
+                return replace(replies, values=values.masked_fill(lies, 0.0))
+            return replies
+
+    method = SRFCA(local=LOCAL, distance=distance, refine_steps=1, trial_steps=0)
+    with pytest.warns(SrfcaWarning, match="screened") as caught:
+        result = method.fit(Bad(digits))
+    told = " ".join(str(each.message) for each in caught)
+    assert "screened client '3': its losses contradict those of the others" in told
+    assert "screened client '8': its local model is that of another client" in told
+    screened = result.history[0].notes["screened"]
+    assert list(screened) == ["3", "8"]
+
+
+def test_a_copy_is_not_credited_to_the_client_with_the_lower_position() -> None:
+    rows = torch.randn(6, 40, generator=torch.Generator().manual_seed(0))
+    rows[1] = rows[4]
+    own = np.array([0.1, 0.7, 0.1, 0.1, 0.1, 0.1])
+    assert np.flatnonzero(copies(rows, own)).tolist() == [1], "it fits the data of client 4"
+    own[4] = np.inf
+    assert np.flatnonzero(copies(rows, own)).tolist() == [4], "client 4 is not believed"
+    assert np.flatnonzero(copies(rows)).tolist() == [4]

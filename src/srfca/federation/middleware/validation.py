@@ -10,13 +10,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from srfca.errors import InputError, SrfcaWarning, require
 from srfca.federation.middleware.base import Middleware
 from srfca.federation.protocol import Federation
-from srfca.federation.replies import ClientScores, Replies, T
+from srfca.federation.replies import Clients, ClientScores, Replies, T
 from srfca.federation.requests import (
     BalancedLosses,
     BootstrapLosses,
@@ -89,8 +90,10 @@ class Validating(Middleware):
             return self._ask_round(request)
         replies = self.federation.ask(request)
         _check_shape(request, replies)
-        for reason, bad in self._problems(request, replies.values):
-            replies = self._refuse(replies, bad, reason)
+        clients = replies.clients
+        for reason, bad in self._problems(request, clients, replies.values):
+            named = clients[: len(bad)][bad.cpu().numpy()]
+            replies = self._refuse(replies, named[np.isin(named, replies.clients)], reason)
         return replies
 
     def _ask_round(self, request: Round) -> Replies[Tensor]:
@@ -105,7 +108,7 @@ class Validating(Middleware):
         return replies
 
     def _problems(
-        self, request: Request[T], values: Tensor | ClientScores
+        self, request: Request[T], clients: Clients, values: Tensor | ClientScores
     ) -> list[tuple[str, Tensor]]:
         """Return what may be wrong with the replies, and which entries have it: ``[c]``."""
         if isinstance(values, ClientScores):
@@ -118,13 +121,25 @@ class Validating(Middleware):
                 return [(NOT_FINITE, ~_largest(values).isfinite())]
             case Losses():
                 return [(_NEGATIVE, self._are_negative(values))]
-            case BalancedLosses() | ClassCounts():
+            case BalancedLosses():
                 return [("a negative loss or count", (values < 0).any(1))]
+            case ClassCounts():
+                return [
+                    ("a negative loss or count", (values < 0).any(1)),
+                    (_TOO_MANY, self._are_too_many(request, clients, values)),
+                ]
             case LossMoments() | BootstrapLosses():
                 return [(_NEGATIVE, self._are_negative(values[..., 0]))]
             case Shares():
                 return [(_NO_FRACTION, _no_fraction(values.flatten(1)))]
         return []
+
+    def _are_too_many(self, request: ClassCounts, clients: Clients, counts: Tensor) -> Tensor:
+        """Return which entries count more samples than the client has: ``[c]``."""
+        if request.presence:
+            return ~(counts <= 1).all(1)
+        sizes = self.federation.sizes.double().cpu()[torch.as_tensor(clients)]
+        return ~(counts.double().sum(1).cpu() <= sizes)
 
     def _are_negative(self, losses: Tensor) -> Tensor:
         """Return which entries have a negative loss, among losses ``[c, k]``: ``[c]``."""
@@ -132,11 +147,10 @@ class Validating(Middleware):
             return losses.new_zeros(len(losses), dtype=torch.bool)
         return (losses < 0).any(1)
 
-    def _refuse(self, replies: Replies[T], bad: Tensor, reason: str) -> Replies[T]:
+    def _refuse(self, replies: Replies[T], clients: Clients, reason: str) -> Replies[T]:
         """Return the replies without those of clients with a bad entry."""
-        if not len(bad) or not bool(bad.any()):
+        if not len(clients):
             return replies
-        clients = replies.clients[: len(bad)][bad.cpu().numpy()]
         refused, replied = dict.fromkeys(clients.tolist()), len(set(replies.clients.tolist()))
         if reason == NOT_FINITE and not refuses_not_finite(len(refused), replied):
             return replies
@@ -181,6 +195,7 @@ NOT_FINITE = (
     "a model or gradient that is infinite or NaN (if training has diverged, lower lr, or set clip)"
 )
 _NEGATIVE = "a negative loss"
+_TOO_MANY = "class counts of more samples than the client has"
 _NO_FRACTION = "a fraction that is not between 0 and 1"
 
 

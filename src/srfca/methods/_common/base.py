@@ -399,6 +399,8 @@ def place_missing(
 ) -> tuple[Answer, LossLimits | None]:
     """Place clients that did not reply when clusters were formed, as if they were newcomers.
 
+    They are not sent the models of clusters with a single client.
+
     Args:
         run: The run.
         answer: Labels and models.
@@ -408,12 +410,15 @@ def place_missing(
         Answer and limits; clusters are in the order of their first client.
     """
     unplaced = np.flatnonzero(answer.labels < 0)
-    if len(unplaced) == 0 or not run.federation.missing:
+    shared = np.flatnonzero(np.bincount(answer.labels[answer.labels >= 0], minlength=1) > 1)
+    if len(unplaced) == 0 or not run.federation.missing or len(shared) == 0:
         return answer, limits
     labels = answer.labels.copy()
-    request = placement_request(unplaced, answer.models, run.federation.splits, limits)
-    replies = run.ask(request)
-    labels[replies.clients], _ = place_by_losses(ClientLosses.unpack(replies.values.cpu()), limits)
+    models = answer.models[torch.as_tensor(shared, device=answer.models.device)]
+    reach = None if limits is None else limits.select(shared.tolist())
+    replies = run.ask(placement_request(unplaced, models, run.federation.splits, reach))
+    placed_in, _ = place_by_losses(ClientLosses.unpack(replies.values.cpu()), reach)
+    labels[replies.clients] = np.where(placed_in >= 0, shared[placed_in], -1)
     individual_models = answer.individual_models
     if individual_models is not None:
         placed = unplaced[labels[unplaced] >= 0]

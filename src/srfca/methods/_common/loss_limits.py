@@ -23,8 +23,7 @@ from srfca.clustering.partition import Partition
 from srfca.errors import require
 from srfca.federation.moments import ClientLosses
 from srfca.federation.protocol import Federation
-from srfca.federation.replies import Clients
-from srfca.federation.requests import Losses, LossMoments
+from srfca.federation.requests import LossMoments, Scores, Split
 from srfca.methods._common.normal_scores import from_chi_bar, from_student
 
 Array = NDArray[np.float64]
@@ -117,6 +116,9 @@ class LossLimits:
 def loss_limits(federation: Federation, models: Tensor, partition: Partition) -> LossLimits | None:
     """Learn from held-out data what the losses of each cluster's clients are like.
 
+    Clients are sent the model of their own cluster alone: that of a cluster with a single client is
+    what this client has trained.
+
     Args:
         federation: The clients.
         models: ``[k, P]`` the clusters' models, the first ones if there are more.
@@ -128,19 +130,19 @@ def loss_limits(federation: Federation, models: Tensor, partition: Partition) ->
     if "validation" not in federation.splits:
         return None
     models = models[: partition.num_clusters]
-    members = np.flatnonzero(partition.labels >= 0)
-    usual = usual_losses(federation, models, members, partition)
+    usual = usual_losses(federation, models, partition)
     scales = usual.typical
     all_counts, all_means, all_scatter, all_labels = [], [], [], []
-    for block in np.array_split(members, -(-len(members) * len(models) * 2**8 // _BLOCK) or 1):
-        replies = federation.ask(LossMoments(block, models, scales, ("validation",)))
-        moments = ClientLosses.unpack(replies.values.cpu().double()).compressed
-        own_cluster = torch.as_tensor(partition.labels[replies.clients])
-        rows = torch.arange(len(own_cluster))
-        all_counts.append(moments.counts[rows, own_cluster])
-        all_means.append(moments.means[rows, own_cluster, :, 0])
-        all_scatter.append(moments.scatter[rows, own_cluster, 0, 0])
-        all_labels.append(own_cluster)
+    for cluster, members in enumerate(partition):
+        of_cluster = slice(cluster, cluster + 1)
+        for block in np.array_split(members, -(-len(members) * 2**8 // _BLOCK)):
+            request = LossMoments(block, models[of_cluster], scales[of_cluster], ("validation",))
+            replies = federation.ask(request)
+            moments = ClientLosses.unpack(replies.values.cpu().double()).compressed
+            all_counts.append(moments.counts[:, 0])
+            all_means.append(moments.means[:, 0, :, 0])
+            all_scatter.append(moments.scatter[:, 0, 0, 0])
+            all_labels.append(torch.full((len(replies.clients),), cluster))
     counts, means, scatter, labels = (
         torch.cat(part).numpy() for part in (all_counts, all_means, all_scatter, all_labels)
     )
@@ -163,18 +165,14 @@ class UsualLosses:
     spread: float
 
 
-def usual_losses(
-    federation: Federation, models: Tensor, members: Clients, partition: Partition
-) -> UsualLosses:
+def usual_losses(federation: Federation, models: Tensor, partition: Partition) -> UsualLosses:
     """Ask clients for the mean losses of their clusters' models on held-out data."""
-    replies = federation.ask(Losses(members, models, "validation"))
-    losses = replies.values.cpu().double()
-    own_cluster = torch.as_tensor(partition.labels[replies.clients])
+    losses = own_losses(federation, models, partition)
     typical = torch.ones(len(models), dtype=torch.float64)
     mean = torch.full_like(typical, torch.nan)
     squares, freedom = 0.0, 0
     for cluster in range(len(models)):
-        values = losses[own_cluster == cluster, cluster].abs()
+        values = losses[torch.from_numpy(partition.labels == cluster)].abs()
         values = values[values.isfinite()]
         if not len(values) or values.median() == 0:
             continue
@@ -183,6 +181,26 @@ def usual_losses(
         squares += float((values / mean[cluster] - 1).square().sum())
         freedom += len(values) - 1
     return UsualLosses(typical, mean, float(np.sqrt(squares / freedom)) if freedom else 0.0)
+
+
+def own_losses(
+    federation: Federation, models: Tensor, partition: Partition, split: Split = "validation"
+) -> Tensor:
+    """Ask each client for the loss of its own cluster's model, which no other client is sent.
+
+    Args:
+        federation: The clients.
+        models: ``[k, P]`` the clusters' models, the first ones if there are more.
+        partition: The clusters.
+        split: Of the data.
+
+    Returns:
+        ``[m]``, NaN for clients that are in no cluster or did not reply.
+    """
+    members = np.flatnonzero(partition.labels >= 0)
+    rows = models[torch.as_tensor(partition.labels[members], device=models.device)]
+    replies = federation.ask(Scores(members, rows, split))
+    return replies.values.spread(replies.clients, len(partition)).loss.cpu().double()
 
 
 def fit_limits(

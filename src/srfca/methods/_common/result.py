@@ -33,6 +33,7 @@ from srfca.models.architecture import Architecture
 from srfca.models.factory import Model
 
 if TYPE_CHECKING:
+    from srfca.aggregation.rules import Aggregation
     from srfca.methods.adaptation import DriftAlarm
     from srfca.report.charts.names import ChartName
 
@@ -298,6 +299,7 @@ class Result(ResultModels):
         local: LocalTraining,
         rounds: int,
         callbacks: Monitor | Sequence[Monitor] | None = None,
+        aggregation: Aggregation | None = None,
     ) -> Result:
         """Adapt the clusters to the data that clients have now (``srfca.methods.adaptation``).
 
@@ -306,6 +308,8 @@ class Result(ResultModels):
             local: How clients train.
             rounds: Rounds that every cluster trains on for.
             callbacks: Follow the stages and rounds, as in ``fit``.
+            aggregation: How the rows of a cluster become one row; None is as in the run that found
+                the clusters, so with SR-FCA a trimmed mean.
 
         Returns:
             A result with the adapted clusters.
@@ -315,7 +319,7 @@ class Result(ResultModels):
         """
         from srfca.methods.adaptation import adapt
 
-        return adapt(self, federation, local, rounds, callbacks=callbacks)
+        return adapt(self, federation, local, rounds, aggregation=aggregation, callbacks=callbacks)
 
     def drift_alarms(self, federation: Federation) -> tuple[DriftAlarm, ...]:
         """Return the clients that have left the reach of their cluster; nothing is trained.

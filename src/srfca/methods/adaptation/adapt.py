@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.aggregation.outliers import NORM_LIMIT
-from srfca.aggregation.rules import Aggregation, Mean
+from srfca.aggregation.rules import Aggregation, Mean, robust_aggregation
 from srfca.clustering.partition import Labels, Partition
 from srfca.errors import require
 from srfca.federation.accountant import PrivacySpent
@@ -74,7 +74,8 @@ def adapt(
         rounds: Rounds that every cluster trains on for.
         keep: For how many adaptations the model of a cluster without clients is kept: concepts come
             back. They follow the other models in ``Result.models``.
-        aggregation: How the rows of a cluster become one row; None is their weighted mean.
+        aggregation: How the rows of a cluster become one row; None is as in the run that found the
+            clusters, so with SR-FCA a trimmed mean, and without trimming the weighted mean.
             Changes much longer than the cluster's median are shortened before.
         stage: Name of the stage in the history; None is ADAPT and its number. It decides the draws.
         callbacks: Follow the stages and rounds, as in ``fit``.
@@ -108,18 +109,18 @@ def adapt(
     require(keep >= 0, f"keep must not be negative, but is {keep}")
     run = Run(federation, result.seed, as_monitor(callbacks))
     name = stage or f"ADAPT {1 + sum(s.name.startswith('ADAPT') for s in result.history)}"
-    evidence = collect(run, result.models, recorded_losses(result))
+    evidence = collect(run, result.models, recorded_losses(result), result.labels)
     require(bool(evidence.replied.any()), "no client replied, so that the clusters stay the same")
     labels, misfits = drifted(evidence, result.labels)
     models = result.models
     if misfits.any():
         clients = np.flatnonzero(misfits)
         labels, models = _form_clusters(run, name, labels, clients, models, evidence, local)
-    clusters = _Kept.of(labels, models, _ages(result), keep)
+    clusters = _Kept.of(labels, models, _ages(result), keep, result.labels)
     active = clusters.partition.num_clusters
     trained = _train(
         run, name, clusters.models[:active], clusters.partition, local, rounds,
-        aggregation or Mean(),
+        aggregation or usual_aggregation(result),
     )  # fmt: skip
     answer = Answer(clusters.partition.labels, torch.cat([trained, clusters.models[active:]]))
     usual = measured_losses(run, trained, clusters.partition, _reordered(evidence, clusters.order))
@@ -159,6 +160,25 @@ def adapt(
     )
 
 
+def usual_aggregation(result: Result) -> Aggregation:
+    """Return how the run that found clusters aggregated rows: a robust rule, or the weighted mean.
+
+    >>> from srfca import SRFCA, LocalTraining, Simulation, data, models
+    >>> federation = Simulation(data.rotated_digits(num_clients=8), models.linear(64, 10))
+    >>> local = LocalTraining(steps=5, lr=0.1)
+    >>> usual_aggregation(SRFCA(local=local, threshold="50%", trim=0.2).fit(federation))
+    TrimmedMean(beta=0.2, at_least=1)
+    """
+    parameters = result.parameters
+    names = ("aggregation", "trim", "trim_at_least")
+    if any(name not in parameters for name in names):
+        return Mean()
+    key, trim, at_least = (parameters[name] for name in names)
+    if key == "trimmed_mean" and not trim:
+        return Mean()
+    return robust_aggregation(key, trim, at_least)
+
+
 @dataclass(frozen=True, eq=False)
 class _Kept:
     """Clusters in the order of their first client, and then models without clients.
@@ -181,14 +201,22 @@ class _Kept:
         return len(self.models) - self.partition.num_clusters
 
     @classmethod
-    def of(cls, labels: Labels, models: Tensor, ages: list[int], keep: int) -> _Kept:
+    def of(
+        cls, labels: Labels, models: Tensor, ages: list[int], keep: int, before: Labels
+    ) -> _Kept:
         """Sort models, and drop those that have been without clients for too long.
 
-        New models without clients (no age) are dropped at once.
+        New models without clients (no age) are dropped at once, and so are those that a single
+        client had before: they are what this client has trained, and not for others.
         """
         partition = Partition(labels)
         order = [int(labels[members[0]]) for members in partition]
-        empty = [c for c in range(len(ages)) if c not in order and ages[c] + 1 <= keep]
+        personal = np.flatnonzero(np.bincount(before[before >= 0], minlength=1) == 1)
+        empty = [
+            c
+            for c in range(len(ages))
+            if c not in order and c not in personal and ages[c] + 1 <= keep
+        ]
         empty_for = [0] * len(order) + [ages[c] + 1 for c in empty]
         order += empty
         return cls(partition, models[order], order, empty_for)
@@ -217,7 +245,8 @@ def _form_clusters(
     new_labels[misfits[members]] = evidence.num_models + formed.labels[members]
     shared = [c for c in range(evidence.num_models, len(models)) if (new_labels == c).sum() > 1]
     if shared:
-        second = collect(run, models[shared], Usual(np.full(len(shared), np.nan)))
+        unknown = Usual(np.full(len(shared), np.nan))
+        second = collect(run, models[shared], unknown, np.full(len(labels), -1))
         moved, _ = drifted(evidence.extended(second), labels)
         chosen = np.append(np.arange(evidence.num_models), shared)[moved]
         undecided = new_labels < evidence.num_models

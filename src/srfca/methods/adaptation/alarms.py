@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Labels
 from srfca.errors import InputError, require
 from srfca.federation.protocol import Federation
+from srfca.federation.replies import Clients
 from srfca.methods._common.assignment import Assignment, assign_by_losses
 from srfca.methods._common.loss_limits import LossLimits
 from srfca.methods._common.result import Result
@@ -106,6 +108,9 @@ def beyond_reach(
 ) -> tuple[Assignment, NDArray[np.bool_]]:
     """Return where clients would be placed now, and which are beyond their cluster's reach.
 
+    The model of a cluster with a single client goes to this client alone. The losses of the others
+    with it are infinite.
+
     Args:
         federation: The clients.
         models: ``[k, P]`` the clusters' models.
@@ -116,6 +121,39 @@ def beyond_reach(
         The assignment, and ``[m]`` whether each client is beyond; not if it did not reply.
     """
     everyone = np.arange(len(labels))
-    now = assign_by_losses(federation, everyone, models, limits)
+    sizes = np.bincount(labels[labels >= 0], minlength=len(models))
+    if (sizes != 1).all():
+        now = assign_by_losses(federation, everyone, models, limits)
+    else:
+        now = _assign_privately(federation, models, labels, limits, sizes)
     beyond = now.scores[everyone, labels] > limits.limit
     return now, np.asarray(beyond & (labels >= 0))
+
+
+def _assign_privately(
+    federation: Federation,
+    models: Tensor,
+    labels: Labels,
+    limits: LossLimits,
+    sizes: NDArray[np.int64],
+) -> Assignment:
+    """Assign all clients; models of clusters of a single client go to this one alone."""
+    names, count = tuple(federation.client_ids), len(models)
+    losses, scores = np.full((2, len(labels), count), np.inf)
+    confidence = np.full(len(labels), np.nan)
+
+    def fill(clients: Clients, clusters: NDArray[np.int64]) -> None:
+        rows = models[torch.as_tensor(clusters, device=models.device)]
+        part = assign_by_losses(federation, clients, rows, limits.select(clusters.tolist()))
+        cells = np.ix_(clients, clusters)
+        losses[cells], scores[cells] = part.losses.numpy(), part.scores
+        confidence[clients] = part.confidence
+
+    if len(shared := np.flatnonzero(sizes > 1)):
+        fill(np.arange(len(labels)), shared)
+    for client in np.flatnonzero((labels >= 0) & (sizes[labels] == 1)):
+        fill(np.array([client]), labels[[client]])
+    best = np.where(np.isnan(losses), np.inf, losses).argmin(1)
+    fits = np.isfinite(confidence) & (scores[np.arange(len(labels)), best] <= limits.limit)
+    nearest = np.where(fits, best, -1)
+    return Assignment(nearest, torch.from_numpy(losses), scores, confidence, names)

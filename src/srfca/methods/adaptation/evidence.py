@@ -12,7 +12,8 @@ from torch import Tensor
 
 from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Labels, Partition
-from srfca.federation.requests import Losses, Split
+from srfca.federation.requests import Losses, Scores, Split
+from srfca.methods._common.loss_limits import own_losses
 from srfca.methods._common.result import Result
 from srfca.methods._common.run import Run
 
@@ -168,27 +169,46 @@ def drifted(evidence: Evidence, labels: Labels) -> tuple[Labels, NDArray[np.bool
     return new_labels, np.asarray(misfits)
 
 
-def collect(run: Run, models: Tensor, usual: Usual) -> Evidence:
+def collect(run: Run, models: Tensor, usual: Usual, labels: Labels) -> Evidence:
     """Ask all clients for their losses with all models.
+
+    The model of a cluster with a single client goes to this client alone. The losses of the others
+    with it are infinite.
 
     Args:
         run: The run.
         models: ``[k, P]``
         usual: The losses that clients had.
+        labels: ``[m]`` their clusters, -1 for none.
     """
+    sizes = np.bincount(labels[labels >= 0], minlength=len(models))
+    shared = np.flatnonzero(sizes != 1)
+    alone = np.flatnonzero((labels >= 0) & (sizes[labels] == 1))
 
     def losses(split: Split) -> Matrix:
-        replies = run.ask(Losses(run.everyone, models, split))
-        filled = replies.fill(replies.values.new_full((run.num_clients, len(models)), torch.nan))
-        values = filled.cpu().double().numpy()
-        bad = np.isnan(values) & replies.answered[:, None]
-        return np.where(bad, np.inf, values)
+        values = np.full((run.num_clients, len(models)), np.inf)
+        answered = np.zeros(run.num_clients, dtype=bool)
+        if len(shared):
+            replies = run.ask(Losses(run.everyone, _rows(models, shared), split))
+            filled = replies.fill(replies.values.new_full((run.num_clients, len(shared)), np.inf))
+            values[:, shared] = filled.cpu().double().numpy()
+            answered[replies.clients] = True
+        if len(alone):
+            of_alone = run.ask(Scores(alone, _rows(models, labels[alone]), split))
+            loss = of_alone.values.loss.cpu().double().numpy()
+            values[of_alone.clients, labels[of_alone.clients]] = loss
+            answered[of_alone.clients] = True
+        return np.where(answered[:, None], np.where(np.isnan(values), np.inf, values), np.nan)
 
     train = losses("train")
     if "validation" not in run.federation.splits:
         return Evidence(train, train, usual)
     held_out = losses("validation")
     return Evidence((train + held_out) / 2, held_out, usual)
+
+
+def _rows(models: Tensor, chosen: NDArray[np.int64]) -> Tensor:
+    return models[torch.as_tensor(chosen, device=models.device)]
 
 
 def recorded_losses(result: Result) -> Usual:
@@ -219,12 +239,10 @@ def measured_losses(run: Run, models: Tensor, partition: Partition, before: Usua
     """
     if "validation" not in run.federation.splits:
         return before
-    replies = run.uncounted.ask(Losses(run.everyone, models, "validation"))
-    filled = replies.fill(replies.values.new_full((run.num_clients, len(models)), torch.nan))
-    losses = filled.cpu().double().numpy()
+    losses = own_losses(run.uncounted, models, partition).numpy()
     means, deviations = before.means.copy(), []
     for cluster, members in enumerate(partition):
-        values = losses[members, cluster]
+        values = losses[members]
         values = winsorize(values[np.isfinite(values)])
         if len(values):
             means[cluster] = values.mean()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from srfca.aggregation.outliers import winsorize
 from srfca.clustering.partition import Labels, Partition
+from srfca.errors import InputError, SrfcaWarning
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.middleware.subset import Subset
 from srfca.federation.replies import Clients
@@ -61,21 +63,16 @@ def new_clusters(
     labels = all_labels[clients]
     start = models[_best_start(evidence.losses[clients])]
     seed = Key(run.seed, name.lower()).word() % 2**31
-    if len(clients) == 1:
-        starts, alone = start.unsqueeze(0), replace(local, local_steps=local.steps)
-        key = Key(seed, "alone")
-        with run.stage(name, local.steps):
-            replies = run.train(Train(clients, starts, alone, key))
-        new_labels = np.zeros(1, dtype=np.int64) - bool(replies.missing)
-        trained = replies.values
-    else:
-        method = SRFCA(
-            local=local, one_shot_steps=-(-local.steps // 2), refine_steps=1,
-            trial_steps=local.steps // 3,
-        )  # fmt: skip
-        inner = Run(Subset(run.federation, clients, start), seed, run.monitor)
-        answer = method.solve(inner)
-        new_labels, trained = answer.labels, answer.models
+    try:
+        new_labels, trained = _train_among(run, name, clients, start, seed, local)
+    except InputError as error:  # too few replies, or training has diverged
+        warnings.warn(
+            f"no new cluster for {len(clients)} client{'s' * (len(clients) != 1)} that fit none: "
+            f"{error}",
+            SrfcaWarning,
+            stacklevel=2,
+        )
+        return NewClusters(np.full(len(clients), -1), models[:0])
     if not len(trained):
         return NewClusters(np.full(len(clients), -1), trained)
     after = held_out_losses(run, trained).T
@@ -83,6 +80,30 @@ def new_clusters(
     accepted = accept(new_labels, gains, evidence.limit)
     accepted = distinct(accepted, clients, after, all_labels, evidence)
     return NewClusters(accepted, trained)
+
+
+def _train_among(
+    run: Run, name: str, clients: Clients, start: Tensor, seed: int, local: LocalTraining
+) -> tuple[Labels, Tensor]:
+    """Cluster some clients by SR-FCA from a model; a single client trains the model on.
+
+    Returns:
+        ``[c]`` the new clusters, -1 for none; and their models ``[n, P]``.
+
+    Raises:
+        InputError: If too few clients reply, or training diverges.
+    """
+    if len(clients) == 1:
+        alone = replace(local, local_steps=local.steps)
+        with run.stage(name, local.steps):
+            replies = run.train(Train(clients, start.unsqueeze(0), alone, Key(seed, "alone")))
+        return np.zeros(1, dtype=np.int64) - bool(replies.missing), replies.values
+    method = SRFCA(
+        local=local, one_shot_steps=-(-local.steps // 2), refine_steps=1,
+        trial_steps=local.steps // 3,
+    )  # fmt: skip
+    answer = method.solve(Run(Subset(run.federation, clients, start), seed, run.monitor))
+    return answer.labels, answer.models
 
 
 def accept(labels: Labels, gains: NDArray[np.float64], limit: float) -> Labels:

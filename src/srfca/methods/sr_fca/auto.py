@@ -34,7 +34,7 @@ from srfca.methods.sr_fca.clusters import Clusters
 from srfca.methods.sr_fca.decision import CLEARLY
 from srfca.methods.sr_fca.final_decision import FinalDecision, local_rows
 from srfca.methods.sr_fca.outliers import outliers
-from srfca.methods.sr_fca.screening import screen
+from srfca.methods.sr_fca.screening import LIES, screen
 from srfca.methods.sr_fca.thresholds import (
     Distances,
     Fixed,
@@ -66,8 +66,12 @@ class Auto(ThresholdRule):
         A single cluster whose clients vary without a gap is split in parts if REFINE has a step to
         join them again.
         """
-        useless = screen(run, options, local_models)
+        screened = screen(run, options, local_models)
+        bad = [client for client, reason in screened.items() if reason != LIES]
+        useless = np.isin(local_models.clients, bad)
         grouping, *others = [threshold_clusters(run, options, local_models, useless=useless)]
+        reasons = {run.client_ids[client]: screened[client] for client in sorted(screened)}
+        grouping = replace(grouping, screened=reasons)
         if not grouping.choice.clear:
             grouping, *others = _separated(run, options, local_models, grouping)
         grouping = _without_scattered(run, grouping)

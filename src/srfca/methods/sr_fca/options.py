@@ -30,6 +30,7 @@ from srfca.methods.sr_fca.algorithm import sr_fca
 from srfca.methods.sr_fca.auto import threshold_rule
 from srfca.methods.sr_fca.clusters import Clusters, onto_ball
 from srfca.methods.sr_fca.decision import Tolerance
+from srfca.methods.sr_fca.screening import LOSS_DISTANCES
 from srfca.methods.sr_fca.thresholds import ThresholdRule
 from srfca.parameters import constrained
 
@@ -304,6 +305,18 @@ class SRFCA(Method):
         )
         require(self.min_size <= m, f"min_size={self.min_size} is more than the {m} clients")
         by_profile = self.metric == "profile" and self.merge_threshold is None
+        compares_losses = {
+            "threshold='auto'": self.threshold == "auto",
+            "merge_threshold='auto'": self.merge_threshold == "auto",
+            f"distance={self.distance!r}": self.distance in LOSS_DISTANCES,
+        }
+        for option, is_set in compares_losses.items():
+            require(
+                not is_set or not run.federation.negative_losses,
+                f"{option} needs losses that are not negative, but this federation says that they "
+                "may be (negative_losses=True): add a constant to the loss, or give thresholds for "
+                "a distance between models, such as distance='l2'",
+            )
         held_out = {
             "threshold='auto'": self.threshold == "auto",
             "merge_threshold='auto'": self.merge_threshold == "auto",

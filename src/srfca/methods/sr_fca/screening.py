@@ -9,6 +9,7 @@ client under several names.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from srfca.errors import SrfcaWarning
 from srfca.federation.requests import Scores
 from srfca.methods._common.run import Run
 
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+LOSS_DISTANCES = (
+    "cross_loss", "one_sided_loss", "balanced_cross_loss", "presence_balanced_cross_loss",
+)  # fmt: skip
+"""Distances that let clients evaluate each other's local models."""
+LIES = "its losses contradict those of the others"
+BAD_MODEL = "its local model does not even fit its own data"
+COPY = "its local model is that of another client"
 CONTRADICTION = 20.0
 """Factor between what a client reports and what others do from which on it is not believed."""
 DEVIATIONS = 6.0
@@ -116,12 +125,13 @@ class PeerLosses:
         )
 
 
-def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
+def screen(run: Run, options: SRFCA, local_models: ModelSet) -> dict[int, str]:
     """Distrust clients whose losses contradict all others, and find useless local models.
 
     It needs losses of local models on other clients' data, so that nothing is screened with other
-    distances. With more than ``all_pairs`` clients, ``NUM_WITNESSES`` of them, drawn by the seed,
-    stand for all others: they evaluate every local model, and every client evaluates their models.
+    distances than ``LOSS_DISTANCES``. A warning names the clients. With more than ``all_pairs``
+    clients, ``NUM_WITNESSES`` of them, drawn by the seed, stand for all others: they evaluate every
+    local model, and every client evaluates their models.
 
     Args:
         run: The run; losses of distrusted clients do not count in it from now on.
@@ -129,19 +139,31 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> Mask:
         local_models: The local models of c clients.
 
     Returns:
-        ``[c]`` whose model is useless, or that of an earlier client.
+        The reason for each client that is screened. It trains no cluster then, unless the reason
+        is ``LIES``.
     """
     clients = local_models.clients
-    if options.distance not in ("cross_loss", "one_sided_loss") or len(clients) < _FEW:
-        return np.zeros(len(clients), dtype=bool)
+    if options.distance not in LOSS_DISTANCES or len(clients) < _FEW:
+        return {}
     losses = PeerLosses.ask(run, local_models, options.all_pairs)
     if losses.any_negative:
-        return np.zeros(len(clients), dtype=bool)
+        return {}
     liars = contradicting(losses)
     if liars.any():
         run.distrust(clients[liars])
         local_models.forget(clients[liars])
-    return useless(losses) | fits_nobody(losses, liars) | copies(local_models.models)
+    of_own_model = np.where(liars, np.inf, losses.of_own_model)
+    masks = (
+        (LIES, liars),
+        (BAD_MODEL, useless(losses) | fits_nobody(losses, liars)),
+        (COPY, copies(local_models.models, of_own_model)),
+    )
+    reasons = {int(client): why for why, mask in masks for client in clients[mask]}
+    for why in dict.fromkeys(reasons.values()):
+        names = ", ".join(repr(run.client_ids[c]) for c in sorted(reasons) if reasons[c] == why)
+        effect = "its losses and scores do not count" if why == LIES else "it trains no cluster"
+        warnings.warn(f"screened client {names}: {why}, so {effect}", SrfcaWarning, stacklevel=2)
+    return reasons
 
 
 def contradicting(losses: PeerLosses) -> Mask:
@@ -261,13 +283,15 @@ def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
     return _unless_many(misfits)
 
 
-def copies(models: Tensor) -> Mask:
-    """Return which local models are those of an earlier client, up to a thousandth.
+def copies(models: Tensor, own_losses: Matrix | None = None) -> Mask:
+    """Return which local models are those of another client, up to a thousandth.
 
+    The model belongs to the client whose data it fits best, and to the first if that is unknown.
     Models are compared by a few random projections, in units of a typical deviation.
 
     Args:
         models: ``[c, P]``
+        own_losses: ``[c]`` of each model on its client's data; None, NaN and infinite are unknown.
 
     Returns:
         ``[c]``
@@ -281,6 +305,8 @@ def copies(models: Tensor) -> Mask:
     directions = torch.randn(models.shape[1], _PROJECTIONS, generator=generator)
     points = (models @ directions.to(models)).double().cpu().numpy()
     typical = np.median(np.abs(points - np.median(points, axis=0)), axis=0)
+    fit = np.zeros(len(points)) if own_losses is None else own_losses
+    fit = np.where(np.isnan(fit), np.inf, fit)
     order = np.argsort(points[:, 0], kind="stable")
     points, mask = points[order], np.zeros(len(points), dtype=bool)
     for shift in range(1, len(points)):  # pairs that are this many places apart in this order
@@ -288,7 +314,11 @@ def copies(models: Tensor) -> Mask:
         if not near[:, 0].any():
             break
         same = near.all(1)
-        mask[np.maximum(order[shift:], order[:-shift])[same]] = True
+        first, second = (
+            np.minimum(order[shift:], order[:-shift])[same],
+            np.maximum(order[shift:], order[:-shift])[same],
+        )
+        mask[np.where(fit[first] <= fit[second], second, first)] = True
     return _unless_many(mask)
 
 

@@ -6,7 +6,7 @@ from the distances and decides by the clients' held-out data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ class OneShot:
         compared: The clients that the choice was made from; None if that is unknown.
         parts: Whether the clusters are parts of one whose clients vary without a gap.
         useless: Clients whose local model is useless, so that they train no cluster.
+        screened: Why clients are not believed, or their local models not used, by client id.
         started: The clusters after the first part of their training, if a trial has done that.
         rival: Other clusters that were behind them then.
     """
@@ -65,6 +66,7 @@ class OneShot:
     compared: Indices | None = None
     parts: bool = False
     useless: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    screened: Mapping[str, str] = field(default_factory=dict)
     started: Clusters | None = None
     rival: Clusters | None = None
 
@@ -79,6 +81,7 @@ class OneShot:
             "warning": choice.warning,
             "distance": self.distance if isinstance(self.distance, str) else "custom",
             "separation": self.separation or None,
+            "screened": dict(self.screened),
             "candidates": [asdict(candidate) for candidate in choice.candidates],
         }
 
