@@ -1,4 +1,4 @@
-"""Every registered method over Flower: with a client that leaves, and after a kill of the server."""
+"""Every registered method over Flower: with a client that leaves, and after the server is killed."""
 
 from __future__ import annotations
 

@@ -28,11 +28,7 @@ class DriftWatch:
         self._alarms: Counter[str] = Counter()
 
     def check(self, federation: FlowerFederation, result: Result) -> bool:
-<<<<<<< HEAD
-        """Ask all clients for their losses, and return whether one has left since the last check.
-=======
-        """Ask all clients for their losses, and tell whether a refresh is due: one has left since the last.
->>>>>>> h24
+        """Ask all clients for their losses, and return whether a refresh is due: one has left.
 
         Args:
             federation: The clients.

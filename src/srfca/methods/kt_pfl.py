@@ -24,7 +24,6 @@ from srfca.methods.afl import project_to_simplex
 from srfca.methods.registry import register
 from srfca.parameters import constrained
 
-
 Weights = Literal["projection", "softmax"]
 
 
