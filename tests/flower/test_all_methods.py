@@ -1,4 +1,4 @@
-"""Every registered method over Flower: with a client that leaves, and after the server is killed."""
+"""Every registered method over Flower: with a client that leaves, and with a killed server."""
 
 from __future__ import annotations
 
