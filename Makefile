@@ -18,7 +18,8 @@ test-slow: .venv/installed-dev  ## slow tests, most of them on a real network: s
 	$(BIN)/python -m pytest -m slow
 
 test-network: .venv/installed-dev  ## of the slow ones, those on Flower, Ray and killed processes
-	$(BIN)/python -m pytest -m slow tests/flower tests/ray tests/tools/test_damage.py
+	$(BIN)/python -m pytest -m slow tests/flower tests/ray tests/tools/test_damage.py \
+	  --ignore tests/flower/test_all_methods.py
 
 test-trackers: .venv/installed-trackers  ## TensorBoard, MLflow and Weights & Biases, installed for it
 	$(BIN)/python -m pytest -rs tests/callbacks
