@@ -122,7 +122,7 @@ def test_without_held_out_data_there_is_no_confidence() -> None:
     analysis = analyze(made_up.result(federation, [0, 0, 1, 1], rows(slopes)), federation)
     assert (analysis.confidence, analysis.structure) == (None, None)
     assert analysis.split == "train"
-    assert "cannot be said without held-out data" in analysis.sentence()
+    assert "unavailable without held-out data" in analysis.sentence()
 
 
 def test_missing_replies_leave_gaps(result: Result, federation: Simulation) -> None:

@@ -25,6 +25,7 @@ from tools.tutorials import TUTORIALS, blocks, follow
 from srfca.cli.app import app
 from srfca.errors import InputError
 from srfca.experiments import config
+from srfca.experiments.paper.plan import load_rows
 from srfca.methods.registry import method_key, method_of
 from tests.docs.markdown import ROOT
 
@@ -148,6 +149,9 @@ def check_srfca(words: list[str]) -> None:
     options = context.params
     known = {"all", OF_THE_EXAMPLE}
     keys = [key for key in methods_of(options) if not is_class(key) and key not in known]
+    if command.name == "reproduce":
+        assert set(keys) <= set(load_rows())
+        return
     for key in keys:
         method_of(method_key(key))
     if command.name in ON_EXPERIMENTS and is_preset(options.get("name")):

@@ -72,7 +72,8 @@ BY_HAND = [
     (FedProx(local=LOCAL, mu=2.0), weighted_mean, 2.0),
     (FedProx(local=LOCAL, mu=2.0, weighted=False), plain_mean, 2.0),
     (RobustFedAvg(local=LOCAL, trim=0.25), mean_of_middle_two, 0.0),
-    (RobustFedAvg(local=LOCAL, trim=0.2), plain_mean, 0.0),
+    (RobustFedAvg(local=LOCAL, trim=0.2), mean_of_middle_two, 0.0),
+    (RobustFedAvg(local=LOCAL, trim=0.0), plain_mean, 0.0),
     (RobustFedAvg(local=LOCAL, aggregation="median"), mean_of_middle_two, 0.0),
 ]
 

@@ -127,14 +127,14 @@ def test_the_trained_model_finds_clients_whose_labels_are_permuted() -> None:
     permuted = ClientData.from_arrays(shards, truth=np.arange(12) % 2)
     federation = Simulation(permuted, mlp(64, 32, 10), seed=0)
     local = LocalTraining(steps=60, local_steps=10, batch_size=10, lr=0.3)
-    method = FLUX(describe_with="trained", num_clusters=2, local=local)
+    method = FLUX(describe_with="trained", k=2, local=local)
     assert method.fit(federation).partition == permuted.truth
 
 
 def test_a_known_number_of_clusters_is_that_of_k_means() -> None:
     federation = digits(seed=1, num_clients=20, rotations=2)
-    assert FLUX(local=LOCAL, num_clusters=2).fit(federation).partition == federation.data.truth
-    assert FLUX(local=LOCAL, num_clusters=5).fit(federation).partition.num_clusters == 5
+    assert FLUX(local=LOCAL, k=2).fit(federation).partition == federation.data.truth
+    assert FLUX(local=LOCAL, k=5).fit(federation).partition.num_clusters == 5
 
 
 def test_components_keep_distances() -> None:

@@ -14,7 +14,7 @@ from srfca.methods import METHODS
 from srfca.models import mlp
 
 LOCAL = LocalTraining(steps=10, local_steps=2, batch_size=10, lr=0.2)
-VALUES = {"server_momentum": 0.5, "average_last": 0.6}
+VALUES: dict[str, Any] = {"server_momentum": 0.5, "average_last": 0.6}
 NO_SERVER = ["local"]
 """Nothing to ignore: there is no server, and no round."""
 OPTIONS: dict[str, dict[str, Any]] = {"sr-fca": {"threshold": "90%"}, "feddrift": {"time_steps": 2}}

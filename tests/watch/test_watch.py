@@ -132,7 +132,7 @@ def test_what_is_shown_of_stages_rounds_moves_and_missing_clients(tmp_path: Path
     assert shown.subtitle == "round 1 of 4, 25 of 100 local steps"
     assert shown.fraction == 0.25
     assert [(line.name, line.moved, line.missing) for line in shown.stages] == [
-        ("RECLUSTER 1", "c", "b (1)"), ("ONE_SHOT", "nobody", "nobody"),
+        ("RECLUSTER 1", "c", "b (1)"), ("ONE_SHOT", "none", "none"),
     ]  # fmt: skip
     assert shown.alarms == [
         "No reply in the last round (it is busy): f.",

@@ -1,4 +1,4 @@
-"""What is known of simulated clients besides their data: the true clusters."""
+"""The true clusters of simulated clients, and their best models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def true_partition(federation: Federation) -> Partition | None:
     Args:
         federation: The clients, simulated or real.
     """
-    return _known(federation, "truth")
+    truth: Partition | None = _attribute(federation, "truth")
+    return truth
 
 
 def true_optima(federation: Federation) -> Tensor | None:
@@ -25,11 +26,12 @@ def true_optima(federation: Federation) -> Tensor | None:
     Args:
         federation: The clients, simulated or real.
     """
-    return _known(federation, "optima")
+    optima: Tensor | None = _attribute(federation, "optima")
+    return optima
 
 
-def _known(federation: Federation, name: str) -> Any:
-    """Return what a federation says itself, else what is known of its data."""
+def _attribute(federation: Federation, name: str) -> Any:
+    """Return an attribute of a federation, else of its data, None if neither has it."""
     if hasattr(federation, name):
         return getattr(federation, name)
     return getattr(getattr(federation, "data", None), name, None)

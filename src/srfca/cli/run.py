@@ -275,7 +275,7 @@ def show_run(run: ScoredRun, analysis: Analysis, path: Path | None = None) -> No
     said = doubt is not None and doubt in analysis.sentence()
     if doubt and not said and (result.partition.num_clusters > 1 or result.decision is not None):
         show(f"Doubtful: {doubt}.")
-    for name, why in result.history[0].notes.get("screened", {}).items():
+    for name, why in result.screened.items():
         show(f"Screened client {name!r}: {why}.")
     if result.privacy is not None:
         show(str(result.privacy))

@@ -390,7 +390,7 @@ class FlowerFederation:
         require(len(features) == 1, f"the clients' inputs have {sorted(features)} features")
         [num_features] = features
         limit, few, clients = num_features, {}, request.clients
-        if not request.num_classes:
+        if not request.num_classes and len(clients):
             sizes = np.array([info.sizes["train"] for info in infos])
             if 2 * (sizes < request.rank).sum() < len(sizes):  # single clients do not end a run
                 reason = f"fewer training samples than the {request.rank} directions"

@@ -46,8 +46,8 @@ class FeSEM(Method):
         start: ``k-means``: all clients train one round from w0, and k-means on their models gives
             the first centers; ``random``: k random models, and clients that are dealt to them at
             random.
-        distance: Of a model to a center: ``l2``, or ``matched``, after neurons are matched; models
-            are then averaged with their neurons in the order of their center's.
+        distance: The distance of a model to a center: ``l2``, or ``matched``, after neurons are
+            matched; models are then averaged with their neurons in the order of their center's.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of the clients that take part in a round; in the first, all do.
 

@@ -57,7 +57,7 @@ class FLUX(Method):
         min_samples: Clients in the neighborhood of a core client, itself included; None is 3 with
             random models and 2 with the trained one.
         eps: The radius of a neighborhood, or ``auto``.
-        num_clusters: The number of clusters, if it is known: k-means on the descriptors finds them.
+        k: The number of clusters, if it is known: k-means on the descriptors finds them.
         min_gain: With the trained model, FedAvg in clusters begins after the round, the third or a
             later one, in which the accuracy has once grown by less than this.
         weighted: Weight clients by their number of samples; otherwise all alike.
@@ -87,7 +87,7 @@ class FLUX(Method):
     components: int = constrained(5, at_least=1)
     min_samples: int | None = constrained(None, at_least=1)
     eps: float | Literal["auto"] = "auto"
-    num_clusters: int | None = constrained(None, at_least=1)
+    k: int | None = constrained(None, at_least=1)
     min_gain: float = constrained(0.05, at_least=0)
     weighted: bool = True
     participation: float = constrained(1.0, more_than=0, at_most=1)
@@ -101,7 +101,7 @@ class FLUX(Method):
 
     def solve(self, run: Run) -> Answer:
         """Describe, cluster, train."""
-        require_clients(run.num_clients, self.num_clusters)
+        require_clients(run.num_clients, self.k)
         done, w = 0, run.initial_model()
         if self.describe_with == "trained":
             done, w = self._first_rounds(run)
@@ -156,8 +156,8 @@ class FLUX(Method):
 
     def _cluster(self, points: Array, key: Key) -> tuple[Labels, dict[str, Any]]:
         """Return the clusters of descriptors ``[c, n]``, and notes."""
-        if self.num_clusters is not None:
-            return k_means(torch.as_tensor(points), min(self.num_clusters, len(points)), key), {}
+        if self.k is not None:
+            return k_means(torch.as_tensor(points), min(self.k, len(points)), key), {}
         trained = self.describe_with == "trained"
         min_samples = self.min_samples or (2 if trained else 3)
         if self.eps != "auto":

@@ -43,8 +43,8 @@ class KTpFL(Method):
         coefficient_lr: Learning rate of c; with 0 all clients are taught by the mean.
         coefficients: What keeps the c_ij weights of sum 1: ``projection``, or ``softmax``, that of
             five times c after each step, as in the authors' code.
-        temperature: Of the predictions and of the distillation, for classes; above 1 they are
-            softer.
+        temperature: The temperature of predictions and distillation, for classes; above 1 they
+            are softer.
         rho: How strongly the c_ij are pulled to 1/m.
         participation: The fraction of the clients that take part in a round.
 

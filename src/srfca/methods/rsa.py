@@ -104,5 +104,5 @@ def subgradient(differences: Tensor, norm: Norm) -> Tensor:
         lengths = differences.norm(dim=1, keepdim=True)
         return differences / lengths.clamp(min=torch.finfo(differences.dtype).tiny)
     sizes = differences.abs()
-    largest = (sizes == sizes.amax(1, keepdim=True)) * differences.sign()
+    largest: Tensor = (sizes == sizes.amax(1, keepdim=True)) * differences.sign()
     return largest / largest.abs().sum(1, keepdim=True).clamp(min=1)

@@ -50,7 +50,8 @@ class ReadBlocks:
         """
         import pyarrow as pa
 
-        table = pa.concat_tables(blocks)
+        column = self.options.get("client") or "client"
+        table = pa.concat_tables(blocks).sort_by(column)
         names = Names(*(self.options.get(name) for name in _NAMES))
         others = {name: value for name, value in self.options.items() if name not in _NAMES}
         with prefixed(_PLACE):
@@ -59,7 +60,9 @@ class ReadBlocks:
 
 
 def shards_of(dataset: Any, num_workers: int, options: Mapping[str, Any]) -> list[ShardSource]:
-    """Return the shards of a Ray Dataset: consecutive clients, in the order of their first rows.
+    """Return the shards of a Ray Dataset: consecutive clients, in the order of their names.
+
+    Ray does not promise an order of rows, so that the order of their first rows could change.
 
     The Dataset is computed once. Its rows are then cut by client, which moves all of them once
     between the machines; this process gets the clients' names and their numbers of rows.
@@ -94,6 +97,7 @@ def shards_of(dataset: Any, num_workers: int, options: Mapping[str, Any]) -> lis
         "missing='drop'",
     )
     require(bool(totals), f"{_PLACE}: has no rows")
+    totals = dict(sorted(totals.items()))
     bounds = cut_by_cost(torch.tensor(list(totals.values())), num_shards(len(totals), num_workers))
     number = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)).tolist()
     shard_of: Any = ray.put(dict(zip(totals, number, strict=True)))

@@ -30,6 +30,7 @@ from srfca.federation import (
     Train,
     ask,
 )
+from srfca.federation.local_training import KEPT_TRAININGS
 from srfca.federation.middleware import Journaling
 from srfca.federation.middleware.journal import digest_of
 from srfca.models import linear, mlp
@@ -153,20 +154,21 @@ def test_only_rounds_whose_state_is_needed_are_trained_again(tmp_path: Path) -> 
     assert stub.requests == [losses, *before, last, losses]
 
 
-def test_requests_of_the_last_two_trainings_are_kept_and_those_of_personal_ones(
+def test_requests_of_the_last_trainings_are_kept_and_those_of_personal_ones(
     tmp_path: Path,
 ) -> None:
     w, clients = torch.zeros(3, 2, dtype=torch.float64), positions(range(3))
     head = Coordinates(((1, 2),))
     requests: list[Request[Any]] = [
         Train(clients, w, LOCAL, Key(0, "personal"), personal=head),
-        *(Train(clients, w, KEPT, Key(0, purpose)) for purpose in "abc"),
+        *(Train(clients, w, KEPT, Key(0, f"{number}")) for number in range(KEPT_TRAININGS + 1)),
     ]
     for _ in range(2):
         journaling = Journaling(Stub(), Journal(tmp_path, {}))
         for request in requests:
             journaling.ask(request)
-    assert list(journaling._replayed) == [(0, "personal"), (0, "b"), (0, "c")]
+    last = [(0, f"{number}") for number in range(1, KEPT_TRAININGS + 1)]
+    assert list(journaling._replayed) == [(0, "personal"), *last]
 
 
 def test_replayed_steps_are_reported_once(tmp_path: Path) -> None:

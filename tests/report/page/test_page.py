@@ -104,7 +104,7 @@ def test_warnings_are_on_the_page() -> None:
         {"client": "client 1", "request": "train", "reason": "late"}]}  # fmt: skip
     history[-1] = history[-1].__class__(**{**vars(history[-1]), "notes": notes})
     body = without_scripts(report([made_up_view(unclustered=2, history=tuple(history))]))
-    assert "doubtful: one model may do as well" in body
+    assert "uncertain: one model may do as well" in body
     assert "2 clients are in no cluster" in body
     assert "1 reply is missing, of 1 client: client 1 (1)." in body
 

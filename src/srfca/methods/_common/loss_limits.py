@@ -192,7 +192,7 @@ def own_losses(
         federation: The clients.
         models: ``[k, P]`` the clusters' models, the first ones if there are more.
         partition: The clusters.
-        split: Of the data.
+        split: The split of the data.
 
     Returns:
         ``[m]``, NaN for clients that are in no cluster or did not reply.

@@ -200,11 +200,18 @@ class Result(ResultModels):
             text += f", validation loss {stage.loss:.4g}" if stage.loss is not None else ""
             text += f", accuracy {stage.accuracy:.1%}" if stage.accuracy is not None else ""
             lines.append(f"{text}, {stage.seconds:.1f} s")
+        for name, why in self.screened.items():
+            lines.append(f"Screened client {name!r}: {why}.")
         if self.decision is not None:
             lines.append(self.decision)
         if self.privacy is not None:
             lines.append(str(self.privacy))
         return "\n".join(lines)
+
+    @property
+    def screened(self) -> Mapping[str, str]:
+        """Why a client's local model or losses were not used, by client (docs/robustness.md)."""
+        return dict(self.history[0].notes.get("screened", {})) if self.history else {}
 
     @property
     def decision(self) -> str | None:

@@ -43,6 +43,8 @@ DEVIATIONS = 6.0
 MISFIT = 1.5
 """Factor by which models of others fit a client better than its own, from which on that is useless.
 """
+SPREAD = 2.0
+"""Standard deviations over the clients that the misfit of a useless model is off, too."""
 GAP = 1.6
 """Factor between misfits of bad clients and of all others, without which nobody is useless."""
 BAD_FIT = 4.0
@@ -129,9 +131,10 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> dict[int, str]:
     """Distrust clients whose losses contradict all others, and find useless local models.
 
     It needs losses of local models on other clients' data, so that nothing is screened with other
-    distances than ``LOSS_DISTANCES``. A warning names the clients. With more than ``all_pairs``
-    clients, ``NUM_WITNESSES`` of them, drawn by the seed, stand for all others: they evaluate every
-    local model, and every client evaluates their models.
+    distances than ``LOSS_DISTANCES``. A warning names clients that lie or copy; a bad local model
+    may be bad luck, and is only noted. With more than ``all_pairs`` clients, ``NUM_WITNESSES`` of
+    them, drawn by the seed, stand for all others: they evaluate every local model, and every client
+    evaluates their models.
 
     Args:
         run: The run; losses of distrusted clients do not count in it from now on.
@@ -159,10 +162,14 @@ def screen(run: Run, options: SRFCA, local_models: ModelSet) -> dict[int, str]:
         (COPY, copies(local_models.models, of_own_model)),
     )
     reasons = {int(client): why for why, mask in masks for client in clients[mask]}
-    for why in dict.fromkeys(reasons.values()):
+    for why, effect in (
+        (LIES, "its losses and scores do not count"),
+        (COPY, "it trains no cluster"),
+    ):
         names = ", ".join(repr(run.client_ids[c]) for c in sorted(reasons) if reasons[c] == why)
-        effect = "its losses and scores do not count" if why == LIES else "it trains no cluster"
-        warnings.warn(f"screened client {names}: {why}, so {effect}", SrfcaWarning, stacklevel=2)
+        if names:
+            message = f"screened client {names}: {why}, so {effect}"
+            warnings.warn(message, SrfcaWarning, stacklevel=2)
     return reasons
 
 
@@ -211,7 +218,8 @@ def useless(losses: PeerLosses) -> Mask:
     """Return whose local model fits its client's data much worse than models of others do.
 
     Local models that have not trained for long fit badly everywhere: there must be a gap between
-    bad clients and all others.
+    bad clients and all others. Where the fit of honest clients varies much, a gap may be chance:
+    a bad client is also ``SPREAD`` deviations from the usual one.
 
     Returns:
         ``[c]``
@@ -225,7 +233,8 @@ def useless(losses: PeerLosses) -> Mask:
     better = _third_best(losses.reported)
     comparable = np.isfinite(better) & ~np.isnan(losses.of_own_model)
     misfit = _logarithm(losses.of_own_model) - _logarithm(better)
-    return _unless_many(comparable & (misfit > _below_the_gap(misfit[comparable])))
+    bad = comparable & (misfit > _below_the_gap(misfit[comparable]))
+    return _unless_many(bad & _far(np.where(comparable, misfit, np.nan), 0.0, SPREAD))
 
 
 def _below_the_gap(misfits: Matrix) -> float:
@@ -335,14 +344,16 @@ def _median(values: Matrix) -> Matrix:
     return medians
 
 
-def _far(values: Matrix) -> Mask:
-    """Return which logarithms ``[c]`` are far from the median, by a factor or in deviations."""
+def _far(
+    values: Matrix, least: float = np.log(CONTRADICTION), deviations: float = DEVIATIONS
+) -> Mask:
+    """Return which logarithms ``[c]`` are this far from the median, and this many deviations."""
     numeric = ~np.isnan(values)
     if not numeric.any():
         return numeric
     deviation = np.abs(values - np.median(values[numeric]))
     typical = 1.4826 * float(np.median(deviation[numeric]))
-    return np.asarray(deviation > max(np.log(CONTRADICTION), DEVIATIONS * typical))
+    return np.asarray(deviation > max(least, deviations * typical))
 
 
 def _constant(logarithms: Matrix) -> Mask:

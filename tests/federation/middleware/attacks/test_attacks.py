@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from srfca import ClientData, InputError, LocalTraining, Simulation
-from srfca.federation import Gradients, Losses, LossMoments, Scores, Train
+from srfca.federation import Gradients, Losses, LossMoments, Scores, Split, Train
 from srfca.federation.middleware.attacks import (
     ATTACKS,
     Attack,
@@ -220,7 +220,8 @@ def test_lies_about_held_out_data_alone() -> None:
     attacked = Attacked(federation, HeldOutLies(high=9.0), ATTACKERS)
     models = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
     everyone, one_each = positions(range(8)), torch.zeros(8, 12)
-    for split, lies in (("train", False), ("validation", True)):
+    splits: list[tuple[Split, bool]] = [("train", False), ("validation", True)]
+    for split, lies in splits:
         true = federation.ask(Losses(everyone, models, split)).values
         told = attacked.ask(Losses(everyone, models, split)).values
         assert torch.equal(told[HONEST], true[HONEST])
