@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from srfca.errors import SrfcaWarning
 from srfca.federation.middleware.attacks import ATTACKS
 from tests.docs.markdown import code_blocks
 
@@ -12,7 +15,8 @@ PAGE = "docs/robustness.md"
 
 def test_an_attack_of_ones_own() -> None:
     namespace: dict[str, Any] = {"__name__": "page"}
-    exec(code_blocks(PAGE, "python")[0][1], namespace)
+    with pytest.warns(SrfcaWarning, match="screened client .* that of another client"):
+        exec(code_blocks(PAGE, "python")[0][1], namespace)
     assert len(namespace["attackers"]) == 2
     assert namespace["scores"].accuracy.shape == (12,)
 

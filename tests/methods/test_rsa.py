@@ -93,8 +93,8 @@ def test_a_corrupt_client_harms_it_less_than_fedavg() -> None:
 
 def test_it_learns_what_clients_have_in_common() -> None:
     federation = regressions()
-    local = LocalTraining(steps=300, local_steps=1, batch_size=None, lr=0.02)
+    local = LocalTraining(steps=900, local_steps=1, batch_size=None, lr=0.02)
     expected = FedAvg(local=local).fit(federation).models
     result = RSA(lam=0.3, local=local).fit(federation).models
-    assert float((result - expected).norm()) < 0.2 * float(expected.norm())
+    assert float((result - expected).norm()) < 0.05 * float(expected.norm())
     assert torch.isfinite(result).all()

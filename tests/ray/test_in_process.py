@@ -267,8 +267,10 @@ def test_a_dataset_is_split_by_client(
     whole = pa.table(table)
     dataset = FakeDataset([whole.slice(0, 25), whole.slice(25, 30), whole.slice(55)])
     options = {"client": "hospital", "target": "outcome"}
+    by_name = np.argsort(table["hospital"], kind="stable")
+    sorted_table = {name: values[by_name] for name, values in table.items()}
     expected = Simulation(
-        ClientData.from_frame(table, client="hospital", target="outcome", standardize=False),
+        ClientData.from_frame(sorted_table, client="hospital", target="outcome", standardize=False),
         models.linear(2),
     )
     with on_ray(dataset, models.linear(2), actors=actors, **options) as federation:
