@@ -8,10 +8,10 @@ import re
 import sys
 from pathlib import Path
 
-from srfca.methods import all_methods
+from srfca.methods import METHODS, all_methods
 from srfca.methods._common.search_space import Choices, Layers, Percentages, Range, SearchSpace
 from srfca.report.markdown import replace_generated, table_line
-from srfca.report.methods import methods_markdown
+from srfca.report.methods import methods_markdown, parameters_markdown
 
 DOCS = Path(__file__).parent
 BENCHMARKS = DOCS.parent / "benchmarks" / "RESULTS.md"
@@ -124,9 +124,19 @@ def searched() -> str:
     return text + table_line([", ".join(others), "nothing"])
 
 
+def parameters() -> dict[Path, dict[str, str]]:
+    """Return the tables of parameters of the methods' pages that have a place for one."""
+    files = {DOCS / "methods" / name: METHODS[key] for key, name in pages().items()}
+    return {
+        path: {"parameters": parameters_markdown(method)}
+        for path, method in files.items()
+        if "<!-- parameters:begin -->" in path.read_text("utf-8")
+    }
+
+
 def generated() -> dict[Path, dict[str, str]]:
     """Return the generated parts of each page, by name."""
-    return {
+    return parameters() | {
         DOCS / "methods" / "README.md": {"methods": methods_markdown(pages=pages())},
         DOCS / "compare.md": {"searched": searched()},
         DOCS / "which_method.md": {"choices": choices(), "costs": costs()},

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from inspect import getdoc
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+from srfca.docstrings import arguments
 from srfca.methods import Method, all_methods
+from srfca.parameters import choices, constraint_of
 from srfca.report.markdown import table_line
 
 
@@ -79,3 +82,33 @@ def methods_markdown(
         cells = [key, f"`{method.__name__}`", method.family, number_of_clusters(method)]
         text += table_line([*cells, summary_line(method, "`"), method.paper])
     return text
+
+
+def parameters_markdown(method: type[Method]) -> str:
+    """Return the table of a method's parameters, without those that every method has."""
+    texts, hints = arguments(method), get_type_hints(method)
+    shared = {parameter.name for parameter in fields(Method)}
+    text = table_line(["parameter", "default", "allowed", "meaning"]) + table_line(["---"] * 4)
+    for parameter in fields(method):
+        if parameter.name not in shared:
+            allowed = _allowed(parameter, hints[parameter.name])
+            meaning = texts[parameter.name].replace("``", "`")
+            text += table_line([f"`{parameter.name}`", _default(parameter), allowed, meaning])
+    return text
+
+
+def _default(parameter: Field[Any]) -> str:
+    if parameter.default is MISSING:
+        return "required"
+    return f"`{parameter.default}`" if isinstance(parameter.default, str) else str(parameter.default)
+
+
+def _allowed(parameter: Field[Any], annotation: Any) -> str:
+    """Return the values that a parameter may have, as far as its declaration tells."""
+    names = [f"`{name}`" for name in choices(annotation)]
+    constraint = constraint_of(parameter)
+    if constraint is not None:
+        names.append(str(constraint))
+    elif names and {int, float} & set(get_args(annotation)):
+        names.append("a number")
+    return ", ".join(names)

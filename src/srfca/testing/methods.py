@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, astuple, fields
 from itertools import product
@@ -19,6 +17,7 @@ from torch import nn
 
 from srfca.clustering.partition import Partition
 from srfca.data.client_data import ClientData
+from srfca.docstrings import arguments
 from srfca.engine.loss import loss_named
 from srfca.errors import InputError, describe, unknown
 from srfca.federation.middleware import DropReplies
@@ -66,7 +65,7 @@ def check_declaration(case: MethodCase) -> None:
             not getattr(kind, flag) or name in names,
             f"a method with {flag} must have the parameter {name!r}",
         )
-    documented = _documented_parameters(kind)
+    documented = set(arguments(kind))
     inherited = {parameter.name for parameter in fields(Method)}
     for name in sorted(names - inherited - documented):
         raise CheckError(f"the docstring of {kind.__name__} must have {name!r} in its Args section")
@@ -394,30 +393,6 @@ def _run(name: str, check: Callable[[MethodCase], None], case: MethodCase) -> No
         raise CheckError(f"{name}: {error}") from error
     except Exception as error:
         raise CheckError(f"{name}: the method raised {describe(error)}") from error
-
-
-def _documented_parameters(kind: type[Method]) -> set[str]:
-    """Return the names in the Args section of a class's docstring.
-
-    A docstring that refers to the class's base, as in ``IFCA``, has those of the base too.
-    """
-    text = kind.__doc__ or ""
-    bases = [base.__doc__ or "" for base in kind.__mro__[1:] if f"``{base.__name__}``" in text]
-    return set().union(*map(_names_in_args, [text, *bases]))
-
-
-def _names_in_args(docstring: str) -> set[str]:
-    lines = (inspect.cleandoc(docstring) + "\n").splitlines()
-    if "Args:" not in lines:
-        return set()
-    section = lines[lines.index("Args:") + 1 :]
-    names = set()
-    for line in section:
-        if line and not line.startswith(" "):
-            break
-        if entry := re.match(r" {4}(\w+):", line):
-            names.add(entry[1])
-    return names
 
 
 def _wrong_values(parameter: Field[Any], annotation: Any) -> list[Any]:
