@@ -88,7 +88,7 @@ def test_a_step_of_distillation_at_a_temperature_by_hand() -> None:
     targets = torch.rand(4, 3, generator=generator).double().softmax(1)
     teaching = Distillation(inputs=x[None], targets=targets[None], temperature=5.0)
     local = LocalTraining(steps=1, local_steps=1, batch_size=None, lr=0.1)
-    request = Train([0], w[None], local, Key(0, "distillation"), teaching)
+    request = Train(np.array([0]), w[None], local, Key(0, "distillation"), teaching)
     weights, powers = w.view(3, 6), np.exp((x @ w.view(3, 6).T / 5).numpy())
     errors = torch.as_tensor(powers / powers.sum(1, keepdims=True)) - targets
     expected = weights - 0.1 * 5 * errors.T @ x / 4

@@ -258,8 +258,8 @@ def test_one_client_does_not_decide_what_is_better(first: float, second: float, 
     for factor, minimum, maximum in ((1.0, -3.0, 3.0), (2.0, 3.0, np.inf)):
         losses = draws * [[1.0], [factor]]
         losses[:, LIAR] = first, second
-        scores = [ClientScores(torch.tensor(row), None, torch.ones(40)) for row in losses]
-        assert minimum <= compare(*scores).t <= maximum
+        a, b = (ClientScores(torch.tensor(row), None, torch.ones(40)) for row in losses)
+        assert minimum <= compare(a, b).t <= maximum
 
 
 @pytest.mark.parametrize("lie", [(1e6, 0.0), (20.0, 0.0), (np.inf, 0.0), (0.0, 1e6)])

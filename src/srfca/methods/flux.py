@@ -16,7 +16,7 @@ from srfca.clustering.partition import Labels, Partition
 from srfca.errors import is_number, require
 from srfca.federation.coordinates import Coordinates
 from srfca.federation.moments import SHARPNESS, ClientLosses, GroupMoments, unpack_outputs
-from srfca.federation.replies import Clients
+from srfca.federation.replies import Clients, ClientScores
 from srfca.federation.requests import LossMoments, OutputMoments, Scores, Split
 from srfca.methods._common.base import Answer, Method
 from srfca.methods._common.rounds import (
@@ -59,7 +59,8 @@ class FLUX(Method):
         eps: The radius of a neighborhood, or ``auto``.
         k: The number of clusters, if it is known: k-means on the descriptors finds them.
         min_gain: With the trained model, FedAvg in clusters begins after the round, the third or a
-            later one, in which the accuracy has once grown by less than this.
+            later one, in which the accuracy has once grown by less than this; without classes, once
+            the loss has fallen by less than this share.
         weighted: Weight clients by their number of samples; otherwise all alike.
         participation: The fraction of each cluster's clients that take part in a round.
 
@@ -137,8 +138,8 @@ class FLUX(Method):
             done += 1
             split: Split = "validation" if "validation" in run.federation.splits else "train"
             scores = run.ask(Scores(run.everyone, models.expand(run.num_clients, -1), split))
-            accuracy = float(scores.values.accuracy.double().mean())
-            gains, last = [*gains, accuracy - last], accuracy
+            score = mean_score(scores.values)
+            gains, last = [*gains, score - last], score
             if done >= FIRST_START and any(gain < self.min_gain for gain in gains):
                 break
         run.record("GLOBAL", everyone, models.expand(run.num_clients, -1))
@@ -168,6 +169,13 @@ class FLUX(Method):
             points, eps, min_samples, "alone" if trained else "join"
         )
         return labels, {"eps": eps, "noise": num_noise}
+
+
+def mean_score(scores: ClientScores) -> float:
+    """Return the mean accuracy of the clients; without classes, minus the logarithm of the loss."""
+    if scores.accuracy is None:
+        return -float(scores.loss.double().mean().clamp(min=TINY).log())
+    return float(scores.accuracy.double().mean())
 
 
 def ask_moments(

@@ -102,7 +102,8 @@ def subgradient(differences: Tensor, norm: Norm) -> Tensor:
         return differences.sign()
     if norm == "l2":
         lengths = differences.norm(dim=1, keepdim=True)
-        return differences / lengths.clamp(min=torch.finfo(differences.dtype).tiny)
+        directions: Tensor = differences / lengths.clamp(min=torch.finfo(differences.dtype).tiny)
+        return directions
     sizes = differences.abs()
     largest: Tensor = (sizes == sizes.amax(1, keepdim=True)) * differences.sign()
     return largest / largest.abs().sum(1, keepdim=True).clamp(min=1)

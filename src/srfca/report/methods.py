@@ -100,7 +100,8 @@ def parameters_markdown(method: type[Method]) -> str:
 def _default(parameter: Field[Any]) -> str:
     if parameter.default is MISSING:
         return "required"
-    return f"`{parameter.default}`" if isinstance(parameter.default, str) else str(parameter.default)
+    default = parameter.default
+    return f"`{default}`" if isinstance(default, str) else str(default)
 
 
 def _allowed(parameter: Field[Any], annotation: Any) -> str:
