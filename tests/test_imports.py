@@ -15,7 +15,7 @@ import srfca
 PACKAGE = Path(srfca.__file__).parent
 LAYERS = [
     {"_version", "errors", "progress", "random", "threads"},
-    {"files", "parameters", "registry"},
+    {"docstrings", "files", "parameters", "registry"},
     {"json_files", "locks"},
     {"aggregation", "apps", "clustering", "models"},
     {"data", "federation", "theory"},
