@@ -1,5 +1,6 @@
 # The command line (the default target), and Flower nodes (--target flower): docs/install.md.
 #   docker build --tag srfca .
+#   docker build --tag srfca --build-arg TORCH_INDEX=URL .   # a small torch, see docs/install.md
 #   docker build --tag srfca:cuda --build-arg DEVICE=cuda .
 #   docker build --tag srfca:flower --target flower .
 ARG PYTHON=3.12
@@ -12,8 +13,9 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:${PYTHON}-slim AS torch
 ARG DEVICE=cpu
+ARG TORCH_INDEX=
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# On Linux, torch of the Python package index needs CUDA. Triton compiles its launchers with gcc.
+# Triton compiles its launchers with gcc.
 # hadolint ignore=DL3008
 RUN if [[ "$DEVICE" == cuda ]]; then \
       apt-get update && \
@@ -23,8 +25,8 @@ RUN if [[ "$DEVICE" == cuda ]]; then \
       echo "DEVICE must be cpu or cuda, not $DEVICE" >&2; exit 1; \
     fi
 COPY constraints.txt /etc/srfca/
-RUN if [[ "$DEVICE" == cpu ]]; then export PIP_INDEX_URL=https://download.pytorch.org/whl/cpu; fi; \
-    pip install --no-cache-dir --constraint /etc/srfca/constraints.txt torch && \
+RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} \
+      --constraint /etc/srfca/constraints.txt torch && \
     useradd --create-home --uid 1000 srfca
 
 # SuperLink and SuperNodes, with srfca and torch: the app itself comes from the SuperLink.
