@@ -1,7 +1,7 @@
 """Rounds on a Ray cluster beside one simulation, and a million clients that workers make.
 
     python benchmarks/ray_scale.py                     # rounds of two workers: time, CPU, bytes
-    python benchmarks/ray_scale.py --nodes 1 2 4       # rounds on simulated nodes, and a projection
+    python benchmarks/ray_scale.py --nodes 1 2 4 8     # rounds on simulated nodes, and a projection
     python benchmarks/ray_scale.py --clients 1000000   # SR-FCA from end to end, in one run
 
 Each prints Markdown tables for docs/ray.md. The cluster is one of this machine, unless ``--ray``
@@ -14,8 +14,8 @@ the longest path, the CPU time of the driver and of the busiest worker, over tha
 
 With ``--nodes``, W nodes of one CPU run on this machine (``ray.cluster_utils``). Their rounds do
 not run at the same time where there are fewer cores, so that only CPU time and bytes are read off
-them. T(W) = driver + W message + work / W is fitted to the first two numbers of nodes, and checked
-on the others.
+them. T(W) = fixed + W message + work / W, whose terms are not negative, is fitted to all numbers of
+nodes but the last, and checked on that one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import numpy as np
 import ray
 import torch
 from scale import KINDS, MAX_PARTICIPANTS, regressions
+from scipy.optimize import nnls
 
 from srfca import SRFCA, ClientData, Simulation
 from srfca.aggregation.outliers import NORM_LIMIT
@@ -103,8 +104,12 @@ class Timing:
     @property
     def by_cpu_time(self) -> float:
         """The longest path of CPU time, over a perfect share of the simulation's."""
-        longest = self.driver_cpu + max(self.worker_cpu)
-        return len(self.worker_cpu) * longest / self.simulation_cpu
+        return len(self.worker_cpu) * self.longest_path / self.simulation_cpu
+
+    @property
+    def longest_path(self) -> float:
+        """Seconds of CPU of the driver and of the busiest worker."""
+        return self.driver_cpu + max(self.worker_cpu)
 
 
 def time_rounds(
@@ -184,34 +189,34 @@ def table(timings: Sequence[Timing]) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a round on W machines: T(W) = driver + W message + work / W.
+    """Seconds of a round on W machines: T(W) = fixed + W message + work / W.
 
     Args:
-        driver: Seconds of CPU that do not depend on W.
-        message: Seconds of CPU of the driver for each worker.
-        work: Seconds of CPU of all workers together.
+        fixed: Seconds of CPU that do not depend on W.
+        message: Seconds of CPU of the longest path for each worker.
+        work: Seconds of CPU that the workers share.
         node_bytes: Through the driver, for each worker.
     """
 
-    driver: float
+    fixed: float
     message: float
     work: float
     node_bytes: float
 
     @classmethod
-    def of(cls, few: Timing, more: Timing) -> Curve:
-        """Return the curve through two timings. What each worker does anyway counts as driver."""
-        first, second = len(few.worker_cpu), len(more.worker_cpu)
-        message = (more.driver_cpu - few.driver_cpu) / (second - first)
-        busiest = max(few.worker_cpu), max(more.worker_cpu)
-        work = (busiest[0] - busiest[1]) / (1 / first - 1 / second)
-        fixed = few.driver_cpu - first * message + busiest[0] - work / first
-        moved = (more.bytes_down + more.bytes_up) / second
-        return cls(fixed, message, work, moved)
+    def of(cls, timings: Sequence[Timing]) -> Curve:
+        """Fit the curve: least squares of relative errors, no term negative."""
+        workers = np.array([len(timing.worker_cpu) for timing in timings], dtype=float)
+        seconds = np.array([timing.longest_path for timing in timings])
+        terms = np.stack([np.ones_like(workers), workers, 1 / workers], axis=1)
+        fixed, message, work = nnls(terms / seconds[:, None], np.ones_like(workers))[0]
+        last = timings[-1]
+        moved = (last.bytes_down + last.bytes_up) / workers[-1]
+        return cls(float(fixed), float(message), float(work), float(moved))
 
     def at(self, workers: int) -> float:
         """Return the seconds of CPU of the longest path."""
-        return self.driver + workers * self.message + self.work / workers
+        return self.fixed + workers * self.message + self.work / workers
 
     def seconds(self, workers: int) -> float:
         """Return the seconds of a round, with what goes through the driver's network."""
@@ -220,18 +225,18 @@ class Curve:
 
 def projection(timings: Sequence[Timing]) -> str:
     """Return the curve of rounds on more and more nodes, as a Markdown table."""
-    curve = Curve.of(timings[0], timings[1])
+    fitted = timings[: max(2, len(timings) - 1)]
+    curve = Curve.of(fitted)
+    numbers = ", ".join(str(len(timing.worker_cpu)) for timing in fitted)
     lines = [
-        f"T(W) = {curve.driver:.4f} + {curve.message:.4f} W + {curve.work:.3f} / W s of CPU, "
-        f"fitted to {len(timings[0].worker_cpu)} and {len(timings[1].worker_cpu)} nodes; "
+        f"T(W) = {curve.fixed:.4f} + {curve.message:.4f} W + {curve.work:.3f} / W s of CPU, "
+        f"fitted to {numbers} nodes; "
         f"{curve.node_bytes:,.0f} B for each worker through the driver.",
         "",
         "| nodes | measured, s of CPU | T(W), s of CPU | round, s | speed-up over one worker |",
         "|---" * 5 + "|",
     ]
-    measured = {
-        len(timing.worker_cpu): timing.driver_cpu + max(timing.worker_cpu) for timing in timings
-    }
+    measured = {len(timing.worker_cpu): timing.longest_path for timing in timings}
     for workers in [*measured, *(w for w in PROJECTED if w > max(measured))]:
         known = f"{measured[workers]:.4f}" if workers in measured else ""
         lines.append(
@@ -239,9 +244,9 @@ def projection(timings: Sequence[Timing]) -> str:
             f"{curve.seconds(1) / curve.seconds(workers):.1f} x |"
         )
     assumed = (
-        "Assumed: equal machines with one worker each, and clients cut evenly; the driver's CPU "
-        "time grows with the workers as between the first two rows; it does not overlap with that "
-        f"of the workers; all bytes pass one link of {8 * LINK / 1e9:.0f} Gbit/s, without delays."
+        "Assumed: equal machines with one worker each, and clients cut evenly; CPU time grows with "
+        "the workers as in the fit; that of the driver does not overlap with that of the workers; "
+        f"all bytes pass one link of {8 * LINK / 1e9:.0f} Gbit/s, without delays."
     )
     return "\n".join([*lines, "", assumed])
 
