@@ -43,7 +43,10 @@ def test_options_that_do_not_go_with_a_cluster() -> None:
     assert "needs --out" in srfca(*options, "--report", "page.html").stderr
 
 
-def test_a_run_is_resumed_on_another_cluster(tmp_path: Path) -> None:
+def test_a_run_is_resumed_on_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # other tests are connected
     options = ["rotated-digits", *QUICK, "--out", str(tmp_path), "--journal"]
     lost = srfca("run", *options, "--ray", "127.0.0.1:1")
     assert "there is no Ray cluster at '127.0.0.1:1'" in lost.stderr

@@ -101,11 +101,13 @@ class TrainedRows:
         parts = zip(self._by_cluster(), self.models, strict=True)
         return [change_lengths(rows, model).cpu() for rows, model in parts]
 
-    def shortened(self, bounds: Sequence[Tensor]) -> TrainedRows:
-        """Return the rows, with changes shortened to the bound of their cluster."""
+    def shortened(self, bounds: Sequence[Tensor], lengths: Sequence[Tensor]) -> TrainedRows:
+        """Return the rows; changes, of these lengths, are shortened to their cluster's bound."""
         parts = [
-            shorten_changes(rows, model, scales_to(bound, change_lengths(rows, model).cpu()))
-            for rows, model, bound in zip(self._by_cluster(), self.models, bounds, strict=True)
+            shorten_changes(rows, model, scales_to(bound, of_cluster))
+            for rows, model, bound, of_cluster in zip(
+                self._by_cluster(), self.models, bounds, lengths, strict=True
+            )
         ]
         return replace(self, rows=torch.cat(parts))
 

@@ -147,7 +147,8 @@ class RoundAnswers:
             models = self._pool.chain(lambda: self._aggregate(request, without))
         finally:
             self._pool.release()
-        self._pool.call(lambda chosen: {s: Call.of("forget_rows") for s in chosen}, list(shards))
+        for shard in shards:
+            self._pool.refer(shard, Call.of("forget_rows"))  # not waited for
         return models, missing
 
     def _aggregate(self, request: Round, bad: dict[int, NDArray[np.int64]]) -> Tensor:

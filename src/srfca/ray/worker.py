@@ -115,6 +115,8 @@ class Shard:
         simulation.data = replace(data, train=simulation.samples_of("train"))  # frees the others
         self._participants: OrderedDict[str, Participants] = OrderedDict()
         self._trained: TrainedRows | None = None
+        self._lengths: list[Tensor] | None = None
+        self._shortened: TrainedRows | None = None
 
     def describe(self) -> Description:
         """Return what the driver has to know."""
@@ -163,7 +165,7 @@ class Shard:
             while len(self._participants) > MAX_KEPT:
                 self._participants.popitem(last=False)
         self._participants.move_to_end(name)
-        self._trained = None
+        self.forget_rows()
         if models is not None:
             training = replace(training, models=models)
         self._trained = train(self.simulation, training, self._participants[name])
@@ -180,26 +182,28 @@ class Shard:
         """Do the training of a round, and return the sums of the rows that are finite."""
         bad = self.train(training, name, participants, models)
         sums = self._rows(bad).sums(weighted)
-        self._trained = None
+        self.forget_rows()
         return bad, sums
 
     def lengths(self, bad: NDArray[np.int64]) -> list[Tensor]:
         """Return the lengths of changes, without those of bad rows."""
-        return self._rows(bad).lengths()
+        if self._lengths is None:
+            self._lengths = self._rows(bad).lengths()
+        return self._lengths
 
     def sums(self, bad: NDArray[np.int64], weighted: bool, bounds: Any = None) -> Any:
         """Return the sums of the rows that are not bad."""
-        return self._shortened(bad, bounds).sums(weighted)
+        return self._bounded_rows(bad, bounds).sums(weighted)
 
     def part(
         self, bad: NDArray[np.int64], clusters: list[int], start: int, stop: int, bounds: Any = None
     ) -> Any:
         """Return some coordinates of the rows of some clusters, without bad rows."""
-        return self._shortened(bad, bounds).part(clusters, start, stop)
+        return self._bounded_rows(bad, bounds).part(clusters, start, stop)
 
     def forget_rows(self) -> None:
         """Free the rows of the round."""
-        self._trained = None
+        self._trained = self._lengths = self._shortened = None
 
     def state(self) -> Any:
         """Return what clients keep between rounds."""
@@ -211,9 +215,14 @@ class Shard:
         simulation = self.simulation
         simulation.optimizer_states, simulation.personal.values, simulation.residuals.values = state
 
-    def _shortened(self, bad: NDArray[np.int64], bounds: list[Tensor] | None) -> TrainedRows:
-        rows = self._rows(bad)
-        return rows if bounds is None else rows.shortened(bounds)
+    def _bounded_rows(self, bad: NDArray[np.int64], bounds: list[Tensor] | None) -> TrainedRows:
+        """Return the rows that are not bad, with changes shortened: once for all parts."""
+        if bounds is None:
+            return self._rows(bad)
+        if self._shortened is None:
+            self._shortened = self._rows(bad).shortened(bounds, self.lengths(bad))
+            self._trained = None  # the lengths are all that is still asked of them
+        return self._shortened
 
     def _rows(self, bad: NDArray[np.int64]) -> TrainedRows:
         assert self._trained is not None
