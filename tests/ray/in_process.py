@@ -37,9 +37,18 @@ class Actor:
 class Method:
     actor: Actor
     name: str
+    num_returns: int = 1
 
-    def remote(self, *arguments: Any) -> Reference:
-        return self.actor.ray.call(self.actor, self.name, arguments)
+    def options(self, num_returns: int) -> Method:
+        return Method(self.actor, self.name, num_returns)
+
+    def remote(self, *arguments: Any) -> Any:
+        done = self.actor.ray.call(self.actor, self.name, arguments)
+        if self.num_returns == 1:
+            return done
+        if done.error is not None:
+            return [done] * self.num_returns
+        return [Reference(part) for part in done.value]
 
 
 @dataclass
@@ -113,7 +122,7 @@ class InProcess:
         actor.lives = False
 
     def call(self, actor: Actor, name: str, arguments: tuple[Any, ...]) -> Reference:
-        if name in ("call", "bounds", "aggregate"):
+        if name in ("call", "call_apart", "bounds", "aggregate"):
             if self.calls in self.lost:
                 actor.lives = False
             self.calls += 1

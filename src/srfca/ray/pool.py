@@ -76,6 +76,11 @@ class Call:
         return cls(pack((method, arguments)), extra, steps, samples)
 
     @property
+    def reference(self) -> Any:
+        """The further argument as workers get it."""
+        return self.extra.reference if isinstance(self.extra, Shared) else self.extra
+
+    @property
     def num_bytes(self) -> int:
         """The size of the call, with what it shares with others."""
         shared = self.extra.num_bytes if isinstance(self.extra, Shared) else 0
@@ -294,8 +299,14 @@ class Pool:
         """Call a shard, and return a reference to its answer."""
         self.traffic += Traffic(1, call.message.num_bytes, 0)
         worker = self._workers[self._host_of[shard]]
-        extra = call.extra.reference if isinstance(call.extra, Shared) else call.extra
-        return worker.call.remote(shard, call.message, extra)
+        return worker.call.remote(shard, call.message, call.reference)
+
+    def refer_apart(self, shard: int, call: Call, count: int) -> list[Any]:
+        """Call a method of a shard that returns so many answers; return a reference to each."""
+        self.traffic += Traffic(1, call.message.num_bytes, 0)
+        method = self._workers[self._host_of[shard]].call_apart.options(num_returns=count)
+        references = method.remote(shard, call.message, call.reference, count)
+        return [references] if count == 1 else references
 
     def refer_any(self, number: int, method: str, argument: Any, references: Sequence[Any]) -> Any:
         """Call a method of some worker with the answers of others; return a reference.

@@ -18,6 +18,8 @@ from srfca.federation.replies import Clients
 from srfca.federation.requests import Gradients, Train
 from srfca.random import Key
 
+Block = tuple[Sequence[int], int, int]
+"""Clusters, and the first and the last coordinate (exclusive)."""
 _BLOCK = 2**22
 """Numbers that are summed in double precision at once."""
 

@@ -27,7 +27,7 @@ from srfca.federation.replies import Clients, Replies
 from srfca.federation.requests import Round
 from srfca.ray.balance import samples_in
 from srfca.ray.pool import Call, Pool, Shared
-from srfca.ray.reductions import Participants, ShardSums, ShardTraining
+from srfca.ray.reductions import Block, Participants, ShardSums, ShardTraining
 from srfca.ray.shards import client_range
 from srfca.ray.splitting import is_large
 
@@ -168,13 +168,10 @@ class RoundAnswers:
         by_coordinate = isinstance(rule, _BY_COORDINATE)
         everything = list(range(len(models)))
         jobs = _blocks(models, pool.num_workers) if by_coordinate else _clusters(models)
+        shared = by_coordinate and request.shared is not None
         aggregated = []
-        for number, (clusters, start, stop) in enumerate(jobs):
-            parts = [
-                pool.refer(s, Call.of("part", bad[s], clusters, start, stop, extra=bounds))
-                for s in bad
-            ]
-            shared = by_coordinate and request.shared is not None
+        for number, parts in enumerate(self._parts(bad, jobs, bounds)):
+            clusters, start, stop = jobs[number]
             job = (models[clusters, start:stop], rule, shared)
             aggregated.append(pool.refer_any(number, "aggregate", job, parts))
         answers = pool.get(aggregated)
@@ -185,12 +182,20 @@ class RoundAnswers:
         if by_coordinate:
             common = torch.cat([common for _, common in answers])
         else:
-            parts = [
-                pool.refer(s, Call.of("part", bad[s], everything, 0, models.shape[1], extra=bounds))
-                for s in bad
-            ]
+            [parts] = self._parts(bad, [(everything, 0, models.shape[1])], bounds)
             [(_, common)] = pool.get([pool.refer_any(0, "aggregate", (models, rule, True), parts)])
         return _with_shared(request, result, common)
+
+    def _parts(
+        self, bad: dict[int, NDArray[np.int64]], blocks: Sequence[Block], bounds: Any
+    ) -> list[list[Any]]:
+        """Return references to the parts of all shards, for each block."""
+        count = len(blocks)
+        of_shards = [
+            self._pool.refer_apart(s, Call.of("parts", bad[s], blocks, extra=bounds), count)
+            for s in bad
+        ]
+        return [list(parts) for parts in zip(*of_shards, strict=True)]
 
     def _train(
         self,
@@ -294,13 +299,13 @@ def _with_shared(request: Round, models: Tensor, common: Tensor) -> Tensor:
     return torch.where(request.shared.mask(models.shape[1]), common, models)
 
 
-def _blocks(models: Tensor, count: int) -> list[tuple[list[int], int, int]]:
+def _blocks(models: Tensor, count: int) -> list[Block]:
     """Return blocks of coordinates, all clusters each."""
     ends = np.linspace(0, models.shape[1], min(count, models.shape[1]) + 1).astype(int).tolist()
     clusters = list(range(len(models)))
     return [(clusters, start, stop) for start, stop in pairwise(ends)]
 
 
-def _clusters(models: Tensor) -> list[tuple[list[int], int, int]]:
+def _clusters(models: Tensor) -> list[Block]:
     """Return the clusters one by one, all coordinates each."""
     return [([cluster], 0, models.shape[1]) for cluster in range(len(models))]

@@ -6,7 +6,7 @@ import resource
 import traceback
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import getppid
 from socket import gethostname
@@ -25,6 +25,7 @@ from srfca.federation.requests import Request
 from srfca.ray.description import Description, Moments
 from srfca.ray.messages import Message, pack, unpack
 from srfca.ray.reductions import (
+    Block,
     Participants,
     ShardTraining,
     TrainedRows,
@@ -195,11 +196,10 @@ class Shard:
         """Return the sums of the rows that are not bad."""
         return self._bounded_rows(bad, bounds).sums(weighted)
 
-    def part(
-        self, bad: NDArray[np.int64], clusters: list[int], start: int, stop: int, bounds: Any = None
-    ) -> Any:
-        """Return some coordinates of the rows of some clusters, without bad rows."""
-        return self._bounded_rows(bad, bounds).part(clusters, start, stop)
+    def parts(self, bad: NDArray[np.int64], blocks: Sequence[Block], bounds: Any = None) -> Any:
+        """Return coordinates of the rows of some clusters, for each block, without bad rows."""
+        rows = self._bounded_rows(bad, bounds)
+        return [rows.part(*block) for block in blocks]
 
     def forget_rows(self) -> None:
         """Free the rows of the round."""
@@ -311,13 +311,17 @@ class Worker:
             message: The name of the method, and its arguments.
             extra: One more argument, which many shards get, or which comes from another worker.
         """
+        return self._reply(lambda: self._call(number, message, extra))
 
-        def answer() -> Any:
-            method, arguments = self._open(message)
-            more = () if extra is None else (self._open(extra),)
-            return getattr(self._shards[number], method)(*arguments, *more)
-
-        return self._reply(answer)
+    def call_apart(
+        self, number: int, message: Message, extra: Message | None, count: int
+    ) -> list[Message] | Message:
+        """Call a method of a shard that returns so many answers, and reply them apart."""
+        whole = Answer.of(lambda: self._call(number, message, extra))
+        values = [None] * count if whole.error is not None else whole.value
+        replies = [pack(replace(whole, value=value, node=self._node)) for value in values]
+        self._bytes_out += sum(reply.num_bytes for reply in replies)
+        return replies if count > 1 else replies[0]  # Ray takes a list apart if there are more
 
     def bounds(self, message: Message, *lengths: Message) -> Message:
         """Return the bounds on changes, from the lengths of all shards."""
@@ -330,6 +334,11 @@ class Worker:
         return self._reply(
             lambda: aggregate_parts([self._open(part) for part in parts], *self._open(message))
         )
+
+    def _call(self, number: int, message: Message, extra: Message | None) -> Any:
+        method, arguments = self._open(message)
+        more = () if extra is None else (self._open(extra),)
+        return getattr(self._shards[number], method)(*arguments, *more)
 
     def _open(self, message: Message) -> Any:
         """Return the value of a message. One that many shards get is opened once."""
