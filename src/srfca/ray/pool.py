@@ -302,7 +302,7 @@ class Pool:
         return worker.call.remote(shard, call.message, call.reference)
 
     def refer_apart(self, shard: int, call: Call, count: int) -> list[Any]:
-        """Call a method of a shard that returns so many answers; return a reference to each."""
+        """Call a method of a shard that returns ``count`` answers; return a reference to each."""
         self.traffic += Traffic(1, call.message.num_bytes, 0)
         method = self._workers[self._host_of[shard]].call_apart.options(num_returns=count)
         references = method.remote(shard, call.message, call.reference, count)

@@ -316,10 +316,10 @@ class Worker:
     def call_apart(
         self, number: int, message: Message, extra: Message | None, count: int
     ) -> list[Message] | Message:
-        """Call a method of a shard that returns so many answers, and reply them apart."""
-        whole = Answer.of(lambda: self._call(number, message, extra))
-        values = [None] * count if whole.error is not None else whole.value
-        replies = [pack(replace(whole, value=value, node=self._node)) for value in values]
+        """Call a method of a shard that returns ``count`` answers, and reply them apart."""
+        answered = Answer.of(lambda: self._call(number, message, extra))
+        values = [None] * count if answered.error is not None else answered.value
+        replies = [pack(replace(answered, value=value, node=self._node)) for value in values]
         self._bytes_out += sum(reply.num_bytes for reply in replies)
         return replies if count > 1 else replies[0]  # Ray takes a list apart if there are more
 
