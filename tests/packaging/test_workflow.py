@@ -21,7 +21,8 @@ def commands(job: str) -> list[str]:
 
 
 def targets(lines: list[str]) -> list[str]:
-    words = [word for line in lines if line.startswith("make ") for word in line.split()[1:]]
+    calls = [line.strip() for line in lines if line.strip().startswith("make ")]
+    words = [word for call in calls for word in call.split()[1:]]
     return [word for word in words if "=" not in word]
 
 
