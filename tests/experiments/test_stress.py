@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from srfca import InputError, Partition
+from srfca.cli.tables import outcome_line
 from srfca.experiments.compare import execute
 from srfca.experiments.stress import AttackedSpec, StressExecutor, num_misplaced, run_specs
 from srfca.report.stress import StressReport, as_csv, as_markdown
@@ -47,6 +48,9 @@ def test_runs_are_saved_and_scored_for_honest_clients(tmp_path: Path) -> None:
         if client not in clean["attackers"]
     ]
     assert clean["honest_accuracy"] == pytest.approx(np.mean(honest))
+    for outcome in first.outcomes:
+        assert outcome.metrics is not None
+        assert f": {100 * outcome.metrics['honest_accuracy']:.2f} %" in outcome_line(outcome)
     assert flipped["labels"] == clean["labels"]
     assert flipped["client_losses"] != clean["client_losses"] != scaled["client_losses"]
     assert execute(executor, specs).reused == 3

@@ -157,12 +157,14 @@ def trial_line(trial: Trial) -> str:
 
 
 def outcome_line(outcome: RunOutcome) -> str:
-    """Return a line about a run that has finished."""
-    if outcome.metrics is None:
+    """Return a line about a run that has finished; under attack, the score of honest clients."""
+    metrics = outcome.metrics
+    if metrics is None:
         return f"{outcome.spec}: failed: {outcome.error}"
-    accuracy, loss = outcome.metrics["accuracy"], outcome.metrics["loss"]
+    accuracy = metrics.get("honest_accuracy", metrics["accuracy"])
+    loss = metrics.get("honest_loss", metrics["loss"])
     score = f"loss {loss:.4g}" if accuracy is None else f"{100 * accuracy:.2f} %"
-    return f"{outcome.spec}: {score}, {outcome.metrics['seconds']:.0f} s"
+    return f"{outcome.spec}: {score}, {metrics['seconds']:.0f} s"
 
 
 def failure_lines(failures: Sequence[RunOutcome]) -> list[str]:
