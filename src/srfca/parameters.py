@@ -144,7 +144,8 @@ def _accepts(value: Any, kinds: tuple[Any, ...], constraint: Constraint | None) 
 
 def _is_too_large(value: Any) -> bool:
     """Return whether a number is beyond those of floating point."""
-    return isinstance(value, Rational) and not -_LARGEST <= value <= _LARGEST
+    is_exact = isinstance(value, Rational)
+    return is_exact and not -_LARGEST <= value <= _LARGEST
 
 
 def _is_number_of(kinds: tuple[Any, ...], value: Real) -> bool:

@@ -248,6 +248,7 @@ def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="keep must not be negative, but is -1"):
         adapt(fitted(), same, LOCAL, rounds=1, keep=-1)
     wrong: dict[str, Any]
+    usual: dict[str, Any] = {"federation": same, "local": LOCAL}
     for wrong, message in (
         ({"rounds": 1.0}, r"rounds must be an integer, not 1\.0"),
         ({"rounds": None}, "rounds must be an integer, not None"),
@@ -259,7 +260,7 @@ def test_invalid_arguments_are_refused() -> None:
         ({"rounds": 1, "federation": None}, "a federation is needed, .*, not None"),
     ):
         with pytest.raises(InputError, match=message):
-            adapt(fitted(), **{"federation": same, "local": LOCAL} | wrong)
+            adapt(fitted(), **usual | wrong)
     with pytest.raises(InputError, match="Global has no cluster models to adapt"):
         adapt(FedAvg(local=LOCAL).fit(same), same, LOCAL, rounds=1)
     few = Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 32, 10))
