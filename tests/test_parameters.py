@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -65,6 +66,9 @@ def test_allowed_values_are_accepted(values: dict[str, Any]) -> None:
         ({"radius": 0}, "radius must be positive or 'auto', not 0"),
         ({"weighted": "yes"}, "weighted must be True or False, not 'yes'"),
         ({"weighted": None}, "weighted must be True or False, not None"),
+        ({"k": 10**400}, r"k must be a number below 2e\+308"),
+        ({"k": -(10**5000)}, r"k must be a number below 2e\+308"),
+        ({"rate": Fraction(10**400)}, r"rate must be a number below 2e\+308"),
         ({"name": 3}, "name must be a str or None, not 3"),
         ({"local": {"lr": 1}}, "local must be a LocalTraining, not {'lr': 1}"),
     ],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from math import isnan
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from srfca.errors import InputError, unknown
+from srfca.errors import InputError, require, unknown
 
 _CONSTRAINT = "srfca.constraint"
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def check_parameters(options: Any, prefix: str = "") -> None:
     for parameter in fields(options):
         name, value = f"{prefix}{parameter.name}", getattr(options, parameter.name)
         kinds = _alternatives(hints[parameter.name])
+        require(not _is_too_large(value), f"{name} must be a number below {_LARGEST:.0e}")
         if _accepts(value, kinds, constraint_of(parameter)):
             continue
         names = choices(hints[parameter.name])
@@ -137,6 +140,12 @@ def _accepts(value: Any, kinds: tuple[Any, ...], constraint: Constraint | None) 
     classes = tuple(kind for kind in kinds if isinstance(kind, type))
     unchecked = [kind for kind in kinds if kind not in classes and get_origin(kind) is not Literal]
     return isinstance(value, classes) or bool(unchecked)  # a callable, say, is not checked
+
+
+def _is_too_large(value: Any) -> bool:
+    """Return whether a number is beyond those of floating point."""
+    is_exact = isinstance(value, Rational)
+    return is_exact and not -_LARGEST <= value <= _LARGEST
 
 
 def _is_number_of(kinds: tuple[Any, ...], value: Real) -> bool:

@@ -180,6 +180,16 @@ def test_a_tracker_that_cannot_begin_stops_the_run_at_once(
     assert stub.ended == []
 
 
+def test_a_run_that_cannot_be_followed_ends_for_all_that_follow_it(stub: Stub) -> None:
+    class Refusing(Monitor):
+        def run_start(self, start: object) -> None:
+            raise InputError("not today")
+
+    with pytest.raises(InputError, match="not today"):
+        small_run(WandB(), Refusing())
+    assert stub.ended == [1]
+
+
 @pytest.mark.parametrize("part", ["log", "finish"])
 def test_a_tracker_that_fails_later_does_not_end_the_run(
     stub: Stub, part: str, monkeypatch: pytest.MonkeyPatch

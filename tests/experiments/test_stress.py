@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 from srfca import InputError, Partition
 from srfca.cli.tables import outcome_line
+from srfca.experiments import config
 from srfca.experiments.compare import execute
 from srfca.experiments.stress import AttackedSpec, StressExecutor, num_misplaced, run_specs
+from srfca.federation.middleware.attacks import ATTACKS
 from srfca.report.stress import StressReport, as_csv, as_markdown
 from tests.cli.command import srfca
 from tests.experiments.small import small_experiment
@@ -69,6 +72,38 @@ def test_misplaced_clients_are_honest_ones() -> None:
     truth = Partition([0, 0, 0, 1, 1, 1])
     assert num_misplaced(Partition([0, 0, 1, 1, 1, 1]), truth, np.array([0, 1, 3, 4, 5])) == 0
     assert num_misplaced(Partition([0, 0, 1, 1, 1, 1]), truth, np.arange(6)) == 1
+
+
+@cache
+def honest_clients(attack: str, seed: int, fraction: float, trim: float) -> tuple[float, int]:
+    """Return the accuracy of the honest clients of rotated digits, and how many are misplaced."""
+    executor = StressExecutor(config.load("rotated-digits"), "cpu")
+    settings = (f"sr-fca.trim={trim}",)
+    outcome = executor.execute(
+        AttackedSpec("sr-fca", seed, settings=settings, attack=attack, fraction=fraction)
+    )
+    assert outcome.metrics is not None, outcome.error
+    return outcome.metrics["honest_accuracy"], outcome.metrics["misplaced"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fraction", "trim", "cost"),
+    [(0.025, 0.05, 0.01), (0.2, 0.25, 0.025)],
+    ids=["one client", "a fifth"],
+)
+@pytest.mark.parametrize("attack", list(ATTACKS))
+def test_attacks_cost_the_honest_clients_of_sr_fca_little(
+    attack: str, fraction: float, trim: float, cost: float
+) -> None:
+    """40 clients; means over three seeds."""
+    changes = []
+    for seed in (31, 32, 33):
+        clean, _ = honest_clients("none", seed, fraction, trim)
+        accuracy, misplaced = honest_clients(attack, seed, fraction, trim)
+        assert misplaced == 0
+        changes.append(accuracy - clean)
+    assert np.mean(changes) >= -cost
 
 
 def metrics(attack: str, seed: int, accuracy: float, misplaced: int) -> dict[str, object]:

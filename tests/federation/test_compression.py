@@ -63,6 +63,8 @@ def test_at_one_percent_a_code_is_a_three_hundredth_of_single_precision() -> Non
         torch.tensor([5, -1, -1, -1]),
         torch.tensor([5 + (0x7F800000 << 32), 0, 0, 0]),
         torch.tensor([400, 0, 0, 0]),
+        torch.tensor([], dtype=torch.int64),
+        torch.zeros(3, dtype=torch.int64),
     ],
 )
 def test_nonsense_is_no_code(code: Tensor) -> None:

@@ -111,7 +111,23 @@ def test_no_noise_is_no_guarantee_and_no_release_reveals_nothing() -> None:
 def test_settings_are_checked(name: str) -> None:
     with pytest.raises(InputError, match=name):
         Privacy(**{name: 0.0})
-    with pytest.raises(InputError, match="update_noise must be at least 0"):
+    with pytest.raises(InputError, match=r"update_noise must be in \[0, inf\)"):
         Privacy(update_noise=-1.0)
     privacy = Privacy(clip_update=2.0, delta=1e-6)
     assert Privacy.from_json(privacy.to_json()) == privacy
+
+
+@pytest.mark.parametrize("name", ["clip_update", "update_noise", "clip_loss", "loss_noise"])
+def test_infinite_settings_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} must be in .*, inf\), not inf"):
+        Privacy(**{name: inf})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", '{"x": 1}', "[" * 100_000, "9" * 5000],
+    ids=["empty", "list", "null", "unknown", "deep", "long"],
+)
+def test_a_text_without_settings_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="not the settings of private clients"):
+        Privacy.from_json(text)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from srfca import InputError
 from srfca.models import CNN, LSTM, ResNet9, frozen_digest, frozen_names, mlp, set_training
 from srfca.models.rows import Layout, as_slice, make_module
 
@@ -269,6 +270,13 @@ def test_make_module_shares_no_tensors() -> None:
     assert always_the_same is not template
     a, b = (make_module(mlp(3, 2), seed=4) for _ in range(2))
     assert torch.equal(Layout.of(a).row(a), Layout.of(b).row(b))
+
+
+def test_a_model_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="must be a module, or a function that returns one: None"):
+        make_module(None, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="model must return a module, not None"):
+        make_module(lambda: None, seed=0)  # type: ignore[arg-type, return-value]
 
 
 @given(st.integers(0, 5), st.integers(1, 5))

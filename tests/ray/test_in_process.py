@@ -397,14 +397,23 @@ def test_warnings_of_workers_are_shown_here(in_process: InProcess, simulation: S
 
 
 def test_values_that_are_not_allowed(in_process: InProcess) -> None:
+    arguments: dict[str, Any]
     for arguments, message in (
-        ({"retries": -1}, "retries must be at least 0"),
+        ({"retries": -1}, "retries must be an integer of at least 0, not -1"),
+        ({"retries": None}, "retries must be an integer of at least 0, not None"),
         ({"patience": 0}, "patience must be positive"),
+        ({"patience": "long"}, "patience must be positive, not 'long'"),
+        ({"num_cpus": "2"}, "num_cpus must be a number of at least 0, not '2'"),
+        ({"num_cpus": np.nan}, "num_cpus must be a number of at least 0, not nan"),
+        ({"num_gpus": -1}, "num_gpus must be a number of at least 0, not -1"),
+        ({"actor_options": "fast"}, "actor_options must be a mapping.*, not 'fast'"),
         ({"actors": 0}, "actors must be at least 1"),
         ({"actors": 5}, "no room for 5 workers"),
     ):
         with pytest.raises(InputError, match=message):
             on_ray(digits(), **arguments)
+    with pytest.raises(InputError, match="data must be ClientData, or one function or more"):
+        on_ray(None)
     with on_ray(digits()) as federation:
         with pytest.raises(InputError, match="no nothing data"):
             federation.sizes_of("nothing")  # type: ignore[arg-type]

@@ -22,7 +22,8 @@ import pytest
 
 from srfca import SRFCA, InputError, LocalTraining, Simulation, SrfcaWarning, data, models
 from srfca.callbacks import Monitor, ProgressFolder
-from srfca.callbacks.progress_folder import NOW, PROGRESS
+from srfca.callbacks.progress_folder import NOW, PROGRESS, stage_file
+from srfca.callbacks.progress_folder import START as START_FILE
 from srfca.federation import Budget
 from srfca.federation.middleware.counting import MissingReply
 from srfca.methods import Result, RoundEnd, RunStart, Stage
@@ -245,6 +246,26 @@ def test_killed_and_active_runs_are_distinguished(tmp_path: Path) -> None:
     assert progress is not None
     assert progress.state == "killed"
     assert "no longer exists" in live(progress).alarms[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (stage_file(0, "safetensors"), b"\x08\x00\x00\x00\x00\x00\x00\x00{}"),
+        (stage_file(0, "json"), b"[]"),
+        (START_FILE, b"0.5"),
+        (START_FILE, b'{"experiment": "", "started": 1, "client_ids": [], "other": 1}'),
+        (NOW, b"{"),
+    ],
+)
+def test_damaged_files_are_waited_for(tmp_path: Path, name: str, content: bytes) -> None:
+    folder = ProgressFolder(tmp_path)
+    folder.run_start(START)
+    folder.stage_end(stage("ONE_SHOT", 0, 0, 0, 1, 1, 1))
+    assert ProgressReader(tmp_path).read() is not None
+    (tmp_path / PROGRESS / name).write_bytes(content)
+    assert ProgressReader(tmp_path).read() is None
+    assert "Waiting for the run" in str(Source(tmp_path).look().box())
 
 
 def test_a_run_continues_when_progress_cannot_be_written(tmp_path: Path) -> None:

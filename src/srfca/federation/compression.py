@@ -101,6 +101,8 @@ def decode(
     Raises:
         InputError: If it is not the code of such an update.
     """
+    words = num_words(length, fraction)
+    require(code.numel() == words, f"the code of an update has {words} words, not {code.numel()}")
     content = code.cpu().numpy().astype("<i8").tobytes()
     count = int(np.frombuffer(content[:4], "<u4")[0])
     magnitude = float(np.frombuffer(content[4:8], "<f4")[0])

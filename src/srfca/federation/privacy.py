@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from hashlib import shake_256
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from srfca.errors import InputError, describe
 from srfca.federation.requests import Gradients, Losses, Request, Scores, Shares, Train
 from srfca.parameters import check_parameters, constrained
 
@@ -54,10 +55,10 @@ class Privacy:
         [0.30000001192092896, 0.4000000059604645]
     """
 
-    clip_update: float = constrained(1.0, more_than=0)
-    update_noise: float = constrained(1.0, at_least=0)
-    clip_loss: float = constrained(4.0, more_than=0)
-    loss_noise: float = constrained(1.0, at_least=0)
+    clip_update: float = constrained(1.0, more_than=0, less_than=inf)
+    update_noise: float = constrained(1.0, at_least=0, less_than=inf)
+    clip_loss: float = constrained(4.0, more_than=0, less_than=inf)
+    loss_noise: float = constrained(1.0, at_least=0, less_than=inf)
     delta: float = constrained(1e-5, more_than=0, less_than=1)
 
     def __post_init__(self) -> None:
@@ -75,9 +76,14 @@ class Privacy:
             text: What ``to_json`` returned.
 
         Raises:
-            InputError: If a value is not allowed.
+            InputError: If it is no such text, or a value is not allowed.
         """
-        return cls(**json.loads(text))
+        try:
+            return cls(**json.loads(text))
+        except InputError:
+            raise
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"not the settings of private clients: {describe(error)}") from error
 
     def update(self, change: Tensor, source: bytes) -> Tensor:
         """Return what is sent of an update: shortened, with noise.

@@ -262,7 +262,7 @@ def _privacy(values: Mapping[str, object]) -> Privacy | None:
         return None
     try:
         return Privacy.from_json(str(text))
-    except (InputError, ValueError, TypeError, RecursionError) as error:
+    except InputError as error:
         raise InvalidMessageError(f"it does not describe its privacy: {error}") from error
 
 

@@ -19,6 +19,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from srfca.errors import require
+
 _UNUSED_COUNTER = "num_batches_tracked"
 """A buffer that BatchNorm does not read in evaluation mode, which a frozen one is always in."""
 
@@ -148,12 +150,18 @@ def make_module(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mod
         model: A callable that returns a module, called with torch's generator seeded; or a module,
             which is copied.
         seed: The seed.
+
+    Raises:
+        InputError: If it is neither.
     """
     if isinstance(model, nn.Module):
         return deepcopy(model)
+    require(callable(model), f"model must be a module, or a function that returns one: {model!r}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return deepcopy(model())  # the callable may return the same module every time
+        made = model()
+    require(isinstance(made, nn.Module), f"model must return a module, not {made!r}")
+    return deepcopy(made)  # the callable may return the same module every time
 
 
 def frozen_names(module: nn.Module) -> tuple[str, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 
-from srfca.errors import InputError, require, require_positive
+from srfca.errors import InputError, is_number, require, require_positive
 from srfca.threads import SPIN_COUNT
 
 _CONNECT_SECONDS = 10.0
@@ -138,6 +139,15 @@ has 1 machines with 2 CPUs and 0 GPUs
     """
     if workers is not None:
         require_positive(actors=workers)
+    for name, amount in (("num_cpus", cpus), ("num_gpus", gpus)):
+        require(
+            amount is None or (is_number(amount) and 0 <= amount <= sys.float_info.max),
+            f"{name} must be a number of at least 0, not {amount!r}",
+        )
+    require(
+        options is None or isinstance(options, Mapping),
+        f"actor_options must be a mapping, such as {{'resources': {{'fast': 1}}}}, not {options!r}",
+    )
     total = sum(int(machine.gpus) for machine in machines)
     if gpus is None:
         gpus = 1.0 if total >= (workers or 1) else 0.0

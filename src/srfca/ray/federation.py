@@ -14,7 +14,7 @@ from srfca import progress
 from srfca.clustering.partition import Partition
 from srfca.data.client_data import ClientData
 from srfca.data.schema import Schema
-from srfca.errors import InputError, require
+from srfca.errors import InputError, is_integer, is_number, require
 from srfca.federation.replies import Replies, Traffic
 from srfca.federation.replies import T as Value
 from srfca.federation.requests import Request, Round, Split, Train
@@ -94,8 +94,13 @@ class RayFederation:
         patience: float = 60.0,
         **arguments: Any,
     ) -> None:
-        require(retries >= 0, f"retries must be at least 0, not {retries}")
-        require(patience > 0, f"patience must be positive, not {patience}")
+        require(
+            is_integer(retries) and retries >= 0,
+            f"retries must be an integer of at least 0, not {retries!r}",
+        )
+        require(
+            is_number(patience) and patience > 0, f"patience must be positive, not {patience!r}"
+        )
         connect(address)
         if str(arguments.get("device", "auto")).startswith("cpu") and num_gpus is None:
             num_gpus = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,7 +42,7 @@ def sources_of(
         count = num_shards(len(data.client_ids), num_workers)
         bounds = cut_by_cost(data.train.sizes, count).tolist()
         return data, [ShardSource(Given(cut(data, *pair))) for pair in pairwise(bounds)]
-    makers = list(data)
+    makers = list(data) if isinstance(data, Iterable) else []
     require(bool(makers), "data must be ClientData, or one function or more that make a shard each")
     for maker in makers:
         require(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load
 
 from srfca.callbacks.progress_folder import NOW, PROGRESS, START, stage_file
@@ -70,7 +71,7 @@ class ProgressReader:
         self._history: tuple[Stage, ...] = ()
 
     def read(self) -> Progress | None:
-        """Return the progress, None if there is none or files are just being replaced."""
+        """Return the progress, None if there is none, or files are being replaced or damaged."""
         try:
             now = json.loads((self.folder / NOW).read_bytes())
             if not (self.folder / START).exists():
@@ -81,9 +82,9 @@ class ProgressReader:
                 self._started, self._history = started, ()
             while len(self._history) < now["num_stages"]:
                 self._history += (self._read_stage(len(self._history)),)
-        except (OSError, ValueError, LookupError, TypeError):
+            start = RunStart(**content | {"client_ids": tuple(content["client_ids"])})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError):
             return None
-        start = RunStart(**content | {"client_ids": tuple(content["client_ids"])})
         return Progress(now, start, experiment, started, self._history)
 
     def _read_stage(self, number: int) -> Stage:

@@ -247,6 +247,20 @@ def test_invalid_arguments_are_refused() -> None:
         adapt(fitted(), same, LOCAL, rounds=-1)
     with pytest.raises(InputError, match="keep must not be negative, but is -1"):
         adapt(fitted(), same, LOCAL, rounds=1, keep=-1)
+    wrong: dict[str, Any]
+    usual: dict[str, Any] = {"federation": same, "local": LOCAL}
+    for wrong, message in (
+        ({"rounds": 1.0}, r"rounds must be an integer, not 1\.0"),
+        ({"rounds": None}, "rounds must be an integer, not None"),
+        ({"rounds": 1, "keep": True}, "keep must be an integer, not True"),
+        ({"rounds": 1, "local": None}, "local must be a LocalTraining, not None"),
+        ({"rounds": 1, "aggregation": "median"}, r"such as Median\(\), not 'median'"),
+        ({"rounds": 1, "callbacks": "bars"}, "callbacks must be one or several .*, not 'b'"),
+        ({"rounds": 1, "callbacks": 1}, "callbacks must be one or several .*, not 1"),
+        ({"rounds": 1, "federation": None}, "a federation is needed, .*, not None"),
+    ):
+        with pytest.raises(InputError, match=message):
+            adapt(fitted(), **usual | wrong)
     with pytest.raises(InputError, match="Global has no cluster models to adapt"):
         adapt(FedAvg(local=LOCAL).fit(same), same, LOCAL, rounds=1)
     few = Simulation(data.rotated_digits(num_clients=4), models.mlp(64, 32, 10))

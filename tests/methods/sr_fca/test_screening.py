@@ -151,6 +151,19 @@ def test_most_clients_are_never_screened_out() -> None:
     assert not contradicting(PeerLosses.of_all(np.full((6, 6), np.nan))).any()
 
 
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-6, 1e6, np.inf]))
+def test_a_liar_does_not_train_if_others_models_are_better_everywhere(
+    seed: int, lie: float
+) -> None:
+    losses = two_groups(seed, count=20)
+    liars, bad = np.arange(20) >= 16, np.arange(20) >= 18
+    losses[:, liars] = lie
+    losses[bad] *= 3.5
+    everyone = PeerLosses.of_all(losses)
+    assert contradicting(everyone).tolist() == liars.tolist()
+    assert fits_nobody(everyone, liars).tolist() == bad.tolist()
+
+
 @pytest.fixture(scope="module")
 def digits() -> Simulation:
     clients = data.rotated_digits(num_clients=20, rotations=2)

@@ -280,8 +280,8 @@ class Method(ABC):
         )
         with self._journal(journal, federation, seed) as opened:
             run = Run(federation, seed, monitor, opened, self.curves)
-            monitor.run_start(start)
             try:
+                monitor.run_start(start)
                 result = self._result(run, federation)
             except BaseException as error:
                 monitor.run_failed(error)

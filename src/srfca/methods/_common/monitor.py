@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from srfca import progress
+from srfca.errors import require
 from srfca.federation.middleware.counting import Budget, MissingReply
 from srfca.federation.requests import Scores
 from srfca.methods._common.curve import CurvePoint
@@ -200,7 +201,17 @@ class Monitors(Monitor):
 
 
 def as_monitor(callbacks: Monitor | Sequence[Monitor] | None) -> Monitor:
-    """Return one monitor for all callbacks of a run."""
+    """Return one monitor for all callbacks of a run.
+
+    Raises:
+        InputError: If something else is among them.
+    """
     if isinstance(callbacks, Monitor):
         return callbacks
-    return Monitors(callbacks or ())
+    several = () if callbacks is None else callbacks
+    for callback in several if isinstance(several, Sequence) else [several]:
+        require(
+            isinstance(callback, Monitor),
+            f"callbacks must be one or several srfca.callbacks.Monitor, not {callback!r}",
+        )
+    return Monitors(several)

@@ -14,7 +14,7 @@ from torch import Tensor
 from srfca.aggregation.outliers import NORM_LIMIT
 from srfca.aggregation.rules import Aggregation, Mean, robust_aggregation
 from srfca.clustering.partition import Labels, Partition
-from srfca.errors import require
+from srfca.errors import is_integer, require
 from srfca.federation.accountant import PrivacySpent
 from srfca.federation.local_training import LocalTraining
 from srfca.federation.protocol import Federation
@@ -105,8 +105,14 @@ def adapt(
     (4, True)
     """
     check_clusters(result, federation)
-    require(rounds >= 0, f"rounds must not be negative, but is {rounds}")
-    require(keep >= 0, f"keep must not be negative, but is {keep}")
+    for name, number in (("rounds", rounds), ("keep", keep)):
+        require(is_integer(number), f"{name} must be an integer, not {number!r}")
+        require(number >= 0, f"{name} must not be negative, but is {number}")
+    require(isinstance(local, LocalTraining), f"local must be a LocalTraining, not {local!r}")
+    require(
+        aggregation is None or isinstance(aggregation, Aggregation),
+        f"aggregation must be one of srfca.aggregation, such as Median(), not {aggregation!r}",
+    )
     run = Run(federation, result.seed, as_monitor(callbacks))
     name = stage or f"ADAPT {1 + sum(s.name.startswith('ADAPT') for s in result.history)}"
     evidence = collect(run, result.models, recorded_losses(result), result.labels)

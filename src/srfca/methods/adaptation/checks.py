@@ -13,6 +13,10 @@ def check_clusters(result: Result, federation: Federation) -> None:
         result.clustered and result.mixture_weights is None and result.personal is None,
         f"{result.method} has no cluster models to adapt",
     )
+    require(
+        hasattr(federation, "ask"),
+        f"a federation is needed, such as Simulation(data, model), not {federation!r:.100}",
+    )
     privacy = getattr(federation, "privacy", None)
     require(
         privacy == (None if result.privacy is None else result.privacy.privacy),

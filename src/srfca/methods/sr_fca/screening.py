@@ -48,7 +48,7 @@ SPREAD = 2.0
 GAP = 1.6
 """Factor between misfits of bad clients and of all others, without which nobody is useless."""
 BAD_FIT = 4.0
-"""Factor by which a distrusted client's model fits others worse than usual if it is useless."""
+"""Factor by which a model that is useless for its own client, too, fits others worse than usual."""
 _CONSTANT = 1e-5
 """Losses that differ by less than this, relatively, are the same for all models."""
 _BETTER = 3
@@ -268,8 +268,10 @@ def _below_the_gap(misfits: Matrix) -> float:
 def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
     """Return whose local model does badly on everyone's data, and on that of its own client.
 
-    What a distrusted client reports of its own model does not count. Others' models must be as
-    good for the client as its own; for one with a single class they are not.
+    What a distrusted client reports of its own model does not count, and neither does how good that
+    is for it: it is useless if the models of others fit their data ``MISFIT`` times better, as on
+    its own. A client that is believed may have a single class: then others' models must be as good
+    for it as its own.
 
     Args:
         losses: Losses of the local models.
@@ -285,10 +287,13 @@ def fits_nobody(losses: PeerLosses, distrusted: Mask) -> Mask:
         [False, False, False, False, False, True]
     """
     lies = distrusted[losses.witnesses][:, None]
-    fit = _third_best(np.where(lies, np.nan, losses.witnessed))
+    witnessed = np.where(lies, np.nan, losses.witnessed)
+    usual = _logarithm(_third_best(np.where(distrusted, np.nan, witnessed).T))
+    poor = _third_best(_logarithm(witnessed) - usual[:, None]) > np.log(MISFIT)
+    fit = _third_best(witnessed)
     own_misfit = losses.of_own_model >= _third_best(losses.reported)
-    suspects = distrusted | (asymmetric(losses) & own_misfit)
-    misfits: Mask = suspects & (fit > BAD_FIT * np.median(fit))
+    suspects = asymmetric(losses) & own_misfit & (fit > BAD_FIT * np.median(fit))
+    misfits: Mask = np.where(distrusted, poor, suspects)
     return _unless_many(misfits)
 
 
