@@ -96,12 +96,6 @@ def test_errors_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> No
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_other_encodings_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_bytes("client,y,a\nKöln,0,1\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"cannot be read as .csv: 'utf-8' codec"):
-        data.load(tmp_path / "own.csv")
-
-
 def test_rows_with_missing_values_are_dropped_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "own.csv", "client,y,a,b\n1,0,,x\n2,1,3,y\n1,1,4,\n1,0,5,x\n2,0,6,y\n")
     loaded = data.load(path, missing="drop", standardize=False)
