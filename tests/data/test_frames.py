@@ -148,7 +148,7 @@ def test_rows_are_grouped_as_in_a_plain_loop(rows: list[tuple[int, bool, int]], 
         "split": ["test" if test else "train" for _, test, _ in rows],
         "group": [client % 2 for client, _, _ in rows],
         "a": [value for _, _, value in rows],
-        "y": [value / 10 for _, _, value in rows],
+        "y": [float(row) for row in range(len(rows))],
     }
     clients = list(dict.fromkeys(table["client"]))
     tested = {client for client, test, _ in rows if test}
