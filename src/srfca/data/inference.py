@@ -100,7 +100,7 @@ def infer_target(
     different: list[Any] = np.unique(column).tolist()
     require(
         len(different) > 1,
-        f"column {name!r} is the same in every row, so there is nothing to predict",
+        f"column {name!r} has the same class or value in every row, so there is nothing to predict",
     )
     if kind is None:
         kind = _clear_kind(column, different)
