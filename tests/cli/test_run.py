@@ -211,7 +211,8 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
     assert "--journal needs --out" in srfca(*command, "--journal").stderr
     no_journal = srfca("resume", str(tmp_path / "complete"))
     assert no_journal.returncode == 2
-    assert "holds no run with a journal" in no_journal.stderr
+    assert "holds no run with a journal, which 'srfca run --journal" in no_journal.stderr
+    assert "Errno" not in no_journal.stderr
     for damaged in ('{"seed": 3}', "[]", "{"):
         (tmp_path / "parts" / "command.json").write_text(damaged)
         refused = srfca("resume", str(tmp_path / "parts"))

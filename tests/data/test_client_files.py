@@ -166,7 +166,7 @@ def test_a_folder_has_a_file_for_each_client(tmp_path: Path) -> None:
         ({"x": X.astype(object)}, "Object arrays cannot be loaded"),
         ({"x": X.astype(complex)}, "'x' holds complex128, not numbers"),
         ({"x": np.where(X[4, 1] == X, np.nan, X)}, r"table of 12 rows: 'x' \(1\). Fill them in"),
-        ({"x": np.where(X[4, 1] == X, np.inf, X)}, "'x' has 1 infinite values"),
+        ({"x": np.where(X[4, 1] == X, np.inf, X)}, "'x' has 1 infinite value: correct"),
         ({"y": Y.astype(float)}, r"'y' has 2 different whole numbers \(0.0, 1.0; .*target_kind="),
         ({"split": np.where(SPLIT == "test", "tset", SPLIT)}, "not 'tset' as at client 'b'"),
         ({"split": np.arange(12)}, "or 0 and 1 for testing, not 2 as at client 'c'"),

@@ -148,7 +148,7 @@ def test_rows_are_grouped_as_in_a_plain_loop(rows: list[tuple[int, bool, int]], 
         "split": ["test" if test else "train" for _, test, _ in rows],
         "group": [client % 2 for client, _, _ in rows],
         "a": [value for _, _, value in rows],
-        "y": [value / 10 for _, _, value in rows],
+        "y": [float(row) for row in range(len(rows))],
     }
     clients = list(dict.fromkeys(table["client"]))
     tested = {client for client, test, _ in rows if test}
@@ -216,9 +216,14 @@ def test_many_whole_numbers_are_classes_only_without_gaps() -> None:
         ({"age": [1, 2, None, 3, None, 4], "city": [None] * 6},
          r"2 columns of a table of 6 rows: 'age' \(2\), 'city' \(6\). Fill them in, choose other"),
         ({"buys": ["a", None] * 3}, r"'buys' \(3\)"),
-        ({"shop": [1.0, 2.0] * 3}, "'shop' names the client of each row.* not float64"),
+        ({"shop": [1.0, 2.0] * 3}, "'shop' names the client of each row.* not float64: convert"),
         ({"shop": [True, False] * 3}, "strings or whole numbers, not bool"),
-        ({"buys": ["a"] * 6}, "same class in every row"),
+        ({"buys": ["a"] * 6}, "'buys' has the same class or value in every row"),
+        ({"buys": [5.5] * 6}, "'buys' has the same class or value in every row"),
+        ({"buys": [5.0] * 6, "target_kind": "values"}, "'buys' has the same class or value"),
+        ({"city": ["2024-01-31", "2024-02-01 12:30:00"] * 3}, "'city' holds dates, such as '2024-"),
+        ({"city": ["31.1.2024", "1.2.2024"] * 3}, "'city' holds dates, .*--features on the comm"),
+        ({"city": ["1/31/2024 10:15", "2/1/2024 9:00"] * 3}, "'city' holds dates"),
         ({"buys": [0.0, 1.0] * 3}, r"'buys' has 2 different whole numbers \(0.0, 1.0; type float"
          r".* target_kind='classes' or target_kind='values' \(--target-kind"),
         ({"target_kind": "values"}, "'buys' holds strings, which are classes"),
@@ -228,6 +233,7 @@ def test_many_whole_numbers_are_classes_only_without_gaps() -> None:
          "client 'b'"),
         ({"test": "city"}, "not 'Ulm' as at client 'b'"),
         ({"test": 0.5, "shop": ["a", "b", "b", "b", "b", "b"]}, "client 'a' has one row"),
+        ({"test": 0.5, "shop": ["a", "b", "c", "b", "b", "b"]}, "2 clients, such as 'a', have one"),
         ({"cluster": "city"}, "client 'a' is in cluster 'Bonn' and in 'Ulm': it must be in one"),
         ({"age": [[1, 2]] * 6}, "'age' holds arrays, so it must be the only feature"),
         ({"age": [["a"]] * 6, "features": ["age"]}, "arrays of strings"),

@@ -98,7 +98,7 @@ def test_arrays_keep_their_shape_and_type() -> None:
          r"'age' \(2\). Fill them in, choose .*, or leave these rows out with missing='drop'"),
         ({"age": np.ma.masked_array([1, 2, 3], [True, False, False])}, r"'age' \(1\)"),
         ({"age": ["1", "2", "3"]}, "column 'age' must be numbers, but holds strings, such as '1'"),
-        ({"age": [1, 2, float("inf")]}, "column 'age' has 1 infinite values"),
+        ({"age": [1, 2, float("inf")]}, "column 'age' has 1 infinite value: correct"),
         ({"age": np.array(["2020-01-01"] * 3, "datetime64[D]")}, "'age' holds dates or times"),
         ({"age": [1, "a", 2]}, "'age' holds values of type int, str"),
         ({"age": [[1], [2], [3]]}, r"'age' holds arrays of shape \(1,\)"),

@@ -131,6 +131,8 @@ def test_wrong_options_are_named() -> None:
         Simulation(data, mlp(6, 3), loss=lambda outputs, targets: outputs.mean())
     with pytest.raises(InputError, match=r"'1' has one training sample"):
         Simulation(examples.classification([5, 1]), mlp(6, 3))
+    with pytest.raises(InputError, match=r"2 clients, such as '1', have one training sample"):
+        Simulation(examples.classification([5, 1, 1]), mlp(6, 3))
     with pytest.raises(InputError, match="precision"):
         Simulation(data, mlp(6, 3), precision="fp8")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="compile is for a GPU"):

@@ -115,7 +115,7 @@ def test_repr_and_summary_are_readable(result: Result) -> None:
 
 
 def test_damaged_files_are_refused(result: Result, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no result"):
+    with pytest.raises(InputError, match=r"holds no result: there is no result\.json in it"):
         Result.load(tmp_path)
     result.save(tmp_path)
     tensors = tmp_path / "tensors.safetensors"

@@ -48,8 +48,17 @@ def test_placements_by_inputs_are_described() -> None:
 def test_a_single_cluster_has_no_next_one() -> None:
     [only] = placements(["a"], assignment([0], [[1.0]], [[0.2]], [1.0]), True, 4.25)
     assert (only.cluster, only.next, only.margin, only.note) == (0, None, None, "")
+    assert only.confidence is None, "there is no other cluster to compare with"
     [no_limits] = placements(["a"], assignment([0], [[1.0]], [[np.nan]], [1.0]), True)
     assert no_limits.note == ""
+
+
+def test_a_newcomer_among_single_clients_is_told_why_it_fits_none() -> None:
+    given = assignment([-1], [[1.0, 2.0]], [[2.5, 4.0]], [0.9])
+    [outside] = placements(["a"], given, True, 0.0)
+    assert outside.note == (
+        "fits no cluster: worse off with the model of cluster 0 than its only client"
+    )
 
 
 def test_a_doubtful_placement_names_the_next_cluster() -> None:

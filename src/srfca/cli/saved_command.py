@@ -47,7 +47,9 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         arguments = read_json(folder / FILE, FORMAT, _REMEDY)
     except FileNotFoundError as error:
-        raise InputError(f"{folder} holds no run with a journal: {error}") from error
+        raise InputError(
+            f"{folder} holds no run with a journal, which 'srfca run --journal --out DIR' keeps"
+        ) from error
     expected = set(signature(run).parameters) - set(_NOT_SAVED)
     if differing := sorted(expected ^ set(arguments)):
         raise damaged(folder / FILE, f"wrong or missing: {', '.join(differing)}", _REMEDY)

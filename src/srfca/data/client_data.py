@@ -295,10 +295,10 @@ def hold_out(data: ClientData, fraction: float, seed: int) -> tuple[Samples, Sam
     counts = (sizes * fraction + 1e-9).floor().long()
     if fraction > 0:
         if bool((sizes < 2).any()):
-            client_id = data.client_ids[int((sizes < 2).nonzero()[0])]
+            small = [data.client_ids[client] for client in (sizes < 2).nonzero().flatten().tolist()]
             raise InputError(
-                f"client {client_id!r} has one training sample, so that none can be held out for "
-                "validation: give it more, or set validation=0"
+                f"{few_rows(small)} one training sample, so that none can be held out for "
+                "validation: leave out clients with one, or set validation=0, which needs test data"
             )
         counts = counts.clamp(min=1)
     client_streams = streams(Key(seed, "validation"), client_words(data.client_ids))
@@ -312,6 +312,17 @@ def hold_out(data: ClientData, fraction: float, seed: int) -> tuple[Samples, Sam
         data.train.take(torch.cat(train), sizes - counts),
         data.train.take(torch.cat(validation), counts),
     )
+
+
+def few_rows(client_ids: Sequence[str]) -> str:
+    """Return the beginning of a sentence about clients that have too few rows.
+
+    >>> few_rows(["ulm"]), few_rows(["ulm", "bonn"])
+    ("client 'ulm' has", "2 clients, such as 'ulm', have")
+    """
+    if len(client_ids) == 1:
+        return f"client {client_ids[0]!r} has"
+    return f"{len(client_ids)} clients, such as {client_ids[0]!r}, have"
 
 
 def _by_id(sources: Mapping[str, Source] | Sequence[Source]) -> dict[str, Source]:

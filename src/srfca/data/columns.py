@@ -19,7 +19,7 @@ from srfca.errors import InputError, require
 
 _MAX_ZIP_TRAILER = 22 + 2**16
 """Maximum bytes of a zip file's end record, with its comment."""
-_MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL"})
+_MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL"})
 """Cells of a .csv file that are missing values."""
 _TRUTH = {"true": True, "false": False}
 _DELIMITERS = ",;\t"
@@ -57,6 +57,10 @@ def read_columns(path: Path, keep: Sequence[str] = ()) -> Any:
         return reader(path, keep)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: is not encoded in UTF-8: save it again as UTF-8 (in Excel: 'CSV UTF-8')"
+        ) from error
     except Exception as error:  # a damaged file can fail in many ways
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"{path}: cannot be read as {path.suffix}: {reason}") from error
@@ -122,6 +126,11 @@ def _read_csv(path: Path, keep: Sequence[str]) -> dict[str, NDArray[Any]]:
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         header = next(reader, [])
         require(bool(header), "is empty: its first line must have the names of the columns")
+        require(
+            len(header) > 1,
+            f"has one column, {header[0]!r}: columns must be separated by commas, semicolons or "
+            "tabs",
+        )
         rows = []
         for row in reader:
             if len(row) != len(header) and row:

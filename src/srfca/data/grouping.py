@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from srfca.clustering.partition import Partition
-from srfca.data.client_data import ClientData, Samples
+from srfca.data.client_data import ClientData, Samples, few_rows
 from srfca.errors import InputError, require
 from srfca.random import Key, bits, client_words, streams
 
@@ -50,7 +50,7 @@ class Owners:
         require(
             column.dtype.kind in "Uiu",
             f"{name!r} names the client of each row, so it must be strings or whole numbers, not "
-            f"{column.dtype}",
+            f"{column.dtype}: convert it",
         )
         values, first, inverse = np.unique(column, return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -107,12 +107,14 @@ def draw_test_rows(fraction: float, owners: Owners, seed: int) -> NDArray[np.boo
     require(0 < fraction < 1, f"the fraction of test rows must be in (0, 1), not {fraction}")
     test = np.zeros(len(owners.client), dtype=np.bool_)
     client_streams = streams(Key(seed, "test rows"), client_words(owners.client_ids))
-    for client, rows in enumerate(_rows_by_client(owners)):
-        require(
-            len(rows) > 1,
-            f"client {owners.client_ids[client]!r} has one row, so that none can be drawn for "
-            "testing: leave the client out",
+    sizes = np.bincount(owners.client, minlength=len(owners.client_ids))
+    single = [owners.client_ids[client] for client in np.flatnonzero(sizes < 2).tolist()]
+    if single:
+        raise InputError(
+            f"{few_rows(single)} one row, so that none can be drawn for testing: leave out clients "
+            "with one"
         )
+    for client, rows in enumerate(_rows_by_client(owners)):
         count = min(max(1, int(fraction * len(rows) + 1e-9)), len(rows) - 1)
         order = bits(client_streams[client], len(rows)).argsort().numpy()
         test[rows[order[:count]]] = True

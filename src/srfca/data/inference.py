@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,8 @@ from srfca.parameters import choices
 
 MAX_CATEGORIES = 100
 """Categories of a string feature; more are no categories, but names or text."""
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)|\d\d?([./])\d\d?\1\d{4}(?!\d)")
+"""A string that begins with a date: 2024-01-31, 31.1.2024 or 1/31/2024."""
 FEW = 20
 """As many different whole numbers may be classes, or values: floats are asked about."""
 
@@ -95,6 +98,10 @@ def infer_target(
         f"column {name!r} holds strings, which are classes, not values",
     )
     different: list[Any] = np.unique(column).tolist()
+    require(
+        len(different) > 1,
+        f"column {name!r} has the same class or value in every row, so there is nothing to predict",
+    )
     if kind is None:
         kind = _clear_kind(column, different)
     if kind is None:
@@ -107,10 +114,6 @@ def infer_target(
         )
     if kind == "values":
         return kind, ()
-    require(
-        len(different) > 1,
-        f"column {name!r} has the same class in every row, so there is nothing to predict",
-    )
     if column.dtype.kind == "f" and all(value.is_integer() for value in different):
         different = [int(value) for value in different]
     return kind, tuple(different)
@@ -141,6 +144,12 @@ def _clear_kind(column: NDArray[Any], different: list[Any]) -> TargetKind | None
 def _categories(name: str, column: NDArray[Any]) -> tuple[str, ...]:
     """Return the different strings of a feature."""
     values = np.unique(column).tolist()
+    require(
+        not all(_DATE.match(value) for value in values),
+        f"column {name!r} holds dates, such as {values[0]!r}, which are not numbers: convert it to "
+        "numbers (an hour, a weekday, days since a date), or leave it out by naming the features "
+        "(features=[...], --features on the command line)",
+    )
     require(
         len(values) <= MAX_CATEGORIES,
         f"column {name!r} has {len(values)} different strings, such as {values[0]!r}; a feature "

@@ -295,7 +295,10 @@ def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
     require(kind in "biufU", f"column {name!r} holds {values.dtype}, not numbers or strings")
     if kind == "f":
         infinite = int((~np.isfinite(values)).sum())
-        require(not infinite, f"column {name!r} has {infinite} infinite values: correct them")
+        require(
+            not infinite,
+            f"column {name!r} has {infinite} infinite value{'s' * (infinite > 1)}: correct them",
+        )
         wide = values.dtype.itemsize > 8
         return values.astype(np.float64 if wide else values.dtype.newbyteorder("="), copy=False)
     if kind in "iu" and values.dtype != np.uint8:

@@ -8,6 +8,7 @@ from srfca.analysis import Analysis, Fairness, Gain
 from srfca.analysis.gains import fairness, mean_gain
 from srfca.analysis.names import percent, short_list
 from srfca.analysis.tables import groups
+from srfca.clustering.partition import Indices
 from srfca.report.summary import Table
 
 MOST_CLUSTERS = 20
@@ -28,13 +29,13 @@ def clusters_table(analysis: Analysis) -> Table | None:
     if analysis.verdict != "clusters":
         return None
     lines = analysis.clusters()
-    gains = [_gains(analysis, position) for position in range(len(lines["cluster"]))]
+    gains = cluster_gains(analysis)
     columns = {
         "clients": [str(count) for count in lines["clients"]],
         "members": [short_list(names, _NAMES) for names in lines["members"]],
         _score_title(analysis): _scores(analysis),
-        _gain_title(analysis, "one model"): [_gain_text(over) for over, _ in gains],
-        _gain_title(analysis, "alone"): [_gain_text(over) for _, over in gains],
+        gain_title(analysis, "one model"): [gain_text(over) for over, _ in gains],
+        gain_title(analysis, "alone"): [gain_text(over) for _, over in gains],
         "confidence\n(lowest)": [
             "-" if mean is None else f"{percent(mean)} ({percent(lowest)})"
             for mean, lowest in zip(lines["confidence"], lines["lowest_confidence"], strict=True)
@@ -111,9 +112,14 @@ def hints(analysis: Analysis, kept: bool) -> list[str]:
     return lines if kept else [*lines, NOT_KEPT]
 
 
-def _gains(analysis: Analysis, line: int) -> tuple[Gain | None, Gain | None]:
-    """Return the gains of one line of the table."""
-    reference, clients = analysis.reference, groups(analysis)[line][1]
+def cluster_gains(analysis: Analysis) -> list[tuple[Gain | None, Gain | None]]:
+    """Return the gains over one model and over training alone, for each of ``groups``."""
+    return [_gains(analysis, clients) for _, clients in groups(analysis)]
+
+
+def _gains(analysis: Analysis, clients: Indices) -> tuple[Gain | None, Gain | None]:
+    """Return the gains of some clients."""
+    reference = analysis.reference
     if reference is None:
         return None, None
     over_global, over_alone = (
@@ -123,7 +129,8 @@ def _gains(analysis: Analysis, line: int) -> tuple[Gain | None, Gain | None]:
     return over_global, over_alone
 
 
-def _gain_title(analysis: Analysis, other: str) -> str:
+def gain_title(analysis: Analysis, other: str) -> str:
+    """Return the title of a column of gains, with the data they are on if scores are on others."""
     split = None if analysis.reference is None else analysis.reference.split
     data = "" if split in (None, analysis.split) else f", {_DATA[str(split)]}"
     if analysis.scores.accuracy is not None:
@@ -152,7 +159,8 @@ def _fairness_cells(part: Fairness) -> Sequence[str]:
     return [*(f"{100 * value:.1f}" for value in accuracies), f"{part.jain:.3f}"]
 
 
-def _gain_text(gain: Gain | None) -> str:
+def gain_text(gain: Gain | None) -> str:
+    """Return a gain as text, "-" if it is unknown."""
     return "-" if gain is None else gain.text()
 
 

@@ -20,7 +20,8 @@ class Placement:
         client: Its name.
         cluster: Its cluster, None if none fits.
         nearest: The cluster that is nearest to it; None if it did not reply.
-        confidence: How sure the nearest cluster is against the next one, from 0 to 1.
+        confidence: How sure the nearest cluster is against the next one, from 0 to 1; None if there
+            is no next one.
         next: The next cluster, None if there is only one.
         margin: How much larger the loss of the next cluster's model is, relative to the larger one;
             without labels, how many standard deviations less alike its inputs are.
@@ -64,9 +65,8 @@ def placements(
         score = float(assignment.scores[client, nearest])
         note = _note(label, nearest, following, confidence, score, labels, limit)
         cluster = label if label >= 0 else None
-        placed.append(
-            Placement(name, cluster, nearest, confidence, following, margin, labels, note)
-        )
+        sure = None if following is None else confidence
+        placed.append(Placement(name, cluster, nearest, sure, following, margin, labels, note))
     return placed
 
 
@@ -93,6 +93,10 @@ def _note(
 ) -> str:
     """Say what a person should know of a placement."""
     limit = limit if labels else INPUT_LIMIT
+    if label < 0 and labels and limit == 0:  # no cluster has two clients to learn a limit from
+        return (
+            f"fits no cluster: worse off with the model of cluster {nearest} than its only client"
+        )
     if label < 0 and limit is not None and score > limit:
         return (
             f"fits no cluster: {score:.1f} standard deviations from the clients of cluster "

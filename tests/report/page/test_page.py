@@ -13,6 +13,7 @@ import pytest
 
 from srfca import InputError
 from srfca.analysis import SampleInput
+from srfca.report.answer import clusters_table
 from srfca.report.page.images import Gallery, gallery
 from srfca.report.page.report import report, write_report
 from srfca.report.page.run_view import run_view
@@ -119,8 +120,20 @@ def test_the_table_of_clusters_has_gains_and_confidence() -> None:
     )
     plain = cluster_table(made_up_view(analyzed=False, truth=False))
     assert plain.columns == ["clients", "share", "test accuracy", "worst client"]
-    regression = cluster_table(made_up_view(accuracy=False))
-    assert "loss against alone" in regression.columns
+
+
+def test_the_table_of_clusters_has_the_gains_that_a_terminal_shows() -> None:
+    view = made_up_view(accuracy=False, alone=2)
+    assert view.analysis is not None
+    shown = clusters_table(view.analysis)
+    assert shown is not None
+    page, titles = cluster_table(view), [title.replace("\n", " ") for title in shown.columns]
+    compared = [title for title in titles if title.startswith("loss against")]
+    assert len(compared) == 2
+    for title in compared:
+        cells = [line.cells[page.columns.index(title)] for line in page.lines]
+        assert cells == [line[titles.index(title)] for line in shown.cells]
+        assert any(cell.endswith("%") for cell in cells)
 
 
 def test_gains_come_with_how_even_they_are() -> None:

@@ -117,6 +117,9 @@ def _read_whole(folder: Path) -> tuple[dict[str, Any], bytes]:
     try:
         content = read_json(folder / RESULT_FILE, FORMAT, _REMEDY)
         packed = (folder / TENSORS_FILE).read_bytes()
+    except FileNotFoundError as error:
+        missing = Path(error.filename).name
+        raise InputError(f"{folder} holds no result: there is no {missing} in it") from error
     except OSError as error:
         raise InputError(f"{folder} holds no result: {error}") from error
     require(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from srfca.analysis.gains import client_gains
-from srfca.analysis.names import percent, signed
+from srfca.analysis.names import percent
 from srfca.clustering.partition import Indices
-from srfca.report.answer import fairness_table
+from srfca.report.answer import cluster_gains, fairness_table, gain_text, gain_title
 from srfca.report.palette import NONE, cluster_name
 from srfca.report.sampling import sample_clients, short
 from srfca.report.summary import Table
@@ -134,19 +134,20 @@ def _analysis_cells(view: RunView, groups: Groups) -> dict[str, list[str]]:
         return {}
     lines = view.analysis.clusters()
     place = {name: number for number, name in enumerate(lines["cluster"])}
-    accuracies = view.clients.accuracy is not None
+    gains = cluster_gains(view.analysis)
 
     def cells(name: str, write: Callable[[float], str]) -> list[str]:
         values = [lines[name][place[c]] if c in place else None for c in groups]
         return ["-" if value is None else write(value) for value in values]
 
-    def gain(value: float) -> str:
-        return signed(100 * value, ".1f") if accuracies else signed(-value, ".3g")
-
-    unit = "points over" if accuracies else "loss against"
-    return {
-        f"{unit} one model": cells("gain_over_global", gain),
-        f"{unit} alone": cells("gain_over_alone", gain),
+    titles = [
+        gain_title(view.analysis, other).replace("\n", " ") for other in ("one model", "alone")
+    ]
+    over_others = {
+        title: [gain_text(gains[place[c]][other]) if c in place else "-" for c in groups]
+        for other, title in enumerate(titles)
+    }
+    return over_others | {
         "confidence": cells("confidence", percent),
         "stability": cells("stability", "{:.2f}".format),
     }
