@@ -44,7 +44,7 @@ def write_flights(
                 1 + number % 12,
                 1 + number % 28,
                 "" if canceled else delay,
-                "" if canceled else delay - 5,
+                "" if canceled else delay - 5 - number % 3,
                 ("AA", "UA")[number % 2],
                 ("EWR", "JFK", "LGA")[number % 3],
                 destinations[to],

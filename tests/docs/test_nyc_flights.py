@@ -38,7 +38,7 @@ def test_clients_are_destinations_or_carriers(flights: ModuleType, table: Path) 
     assert destinations.test.sizes.tolist() == [15] * 4
     assert destinations.train.sizes.tolist() == [45] * 4
     assert destinations.train.x.shape[1] == 11 + 2
-    assert float(destinations.train.y.abs().max()) < 1e-3, "every flight makes up 5 minutes"
+    assert len(destinations.train.y.unique()) == 3, "flights make up 5, 6 or 7 minutes"
     carriers = flights.flights_by_carrier(min_samples=20, seed=1)
     assert carriers.client_ids == ("AA", "UA")
     assert int(carriers.train.sizes.sum() + carriers.test.sizes.sum()) == 360
